@@ -154,6 +154,32 @@ def all_reduce_bench(bin_dir, *_):
     return Bench("all_reduce", programs, tuple(rows))
 
 
+def between_hosts_bench(bin_dir, *_):
+    """Ranks that share no memory, as those of two hosts: over sockets, here of the loopback interface."""
+    programs = (Program("ours", (f"{bin_dir}/bench_all_reduce", "{results}", "2", "all_reduce", "apart")),)
+    rows = [Row(f"{size}_{ours}", Number("ours", f"{size}/{ours}"), Number("ours", f"{size}/gloo"))
+            for ours in ("sockets", "sockets_unchecked")
+            for size in ("64_B", "4_KiB", "64_KiB", "1_MiB", "16_MiB", "64_MiB")]
+    return Bench("between_hosts", programs, tuple(rows))
+
+
+def many_ranks_bench(bin_dir, *_):
+    """More ranks than processors, where there are two of these."""
+    programs, rows = [], []
+    for ranks in ("4", "8"):
+        programs.append(Program(f"ranks_{ranks}", (f"{bin_dir}/bench_all_reduce", "{results}", ranks)))
+        rows += [Row(f"ranks_{ranks}_{size}", Number(f"ranks_{ranks}", f"{size}/ordered"), Number(f"ranks_{ranks}", f"{size}/gloo"))
+                 for size in ("64_B", "64_KiB", "1_MiB", "16_MiB")]
+    return Bench("many_ranks", tuple(programs), tuple(rows))
+
+
+def all_gather_bench(bin_dir, *_):
+    programs = (Program("ours", (f"{bin_dir}/bench_all_reduce", "{results}", "2", "all_gather")),)
+    rows = [Row(size, Number("ours", f"all_gather_{size}/ordered"), Number("ours", f"all_gather_{size}/gloo"))
+            for size in ("64_B", "64_KiB", "1_MiB", "16_MiB", "64_MiB")]
+    return Bench("all_gather", programs, tuple(rows))
+
+
 def adamw_bench(bin_dir, python, peers):
     programs = (Program("ours", (f"{bin_dir}/bench_adamw", "{results}")),
                 Program("deepspeed", (python, f"{peers}/cpu_adam.py", "{results}")))
@@ -238,7 +264,8 @@ def swap_bench(bin_dir, *_):
 def all_benches(build):
     bin_dir, python = build / "bin", str(ROOT / "build/peers/bin/python")
     makers = (step_bench, epoch_bench, loader_bench, ddp_bench, replica_check_bench, start_bench, fault_bench,
-              all_reduce_bench, adamw_bench, checkpoint_bench, profiler_bench, sharded_bench, live_bench, swap_bench, zero_bench)
+              all_reduce_bench, between_hosts_bench, many_ranks_bench, all_gather_bench, adamw_bench, checkpoint_bench, profiler_bench,
+              sharded_bench, live_bench, swap_bench, zero_bench)
     return [make(bin_dir, python, ROOT / "benchmarks/peers") for make in makers]
 
 

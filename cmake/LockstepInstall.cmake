@@ -1,4 +1,4 @@
-# `cmake --install` and find_package(lockstep).
+# `cmake --install` and find_package(lockstep), which also finds a build folder given as lockstep_DIR.
 include(CMakePackageConfigHelpers)
 
 install(TARGETS lockstep lockstep_core EXPORT lockstepTargets
@@ -14,3 +14,5 @@ install(FILES
   "${CMAKE_CURRENT_BINARY_DIR}/lockstepConfigVersion.cmake"
   cmake/LockstepTorch.cmake
   DESTINATION ${_package_dir})
+export(EXPORT lockstepTargets NAMESPACE lockstep:: FILE "${CMAKE_CURRENT_BINARY_DIR}/lockstepTargets.cmake")
+configure_file(cmake/LockstepTorch.cmake LockstepTorch.cmake COPYONLY)

@@ -1,5 +1,5 @@
-# Nearly all of a translation unit's time goes into LibTorch's headers, so what includes them is compiled
-# eight files of a folder at a time, in a third of the time. Off, each file must include what it uses.
+# Most of a translation unit's time goes into headers, of LibTorch or of the standard library, so eight files of a
+# folder are compiled at a time, in a third of the time. Off, each file must include what it uses.
 option(LOCKSTEP_UNITY "Compile several files of a module at once" ON)
 set(_files_at_once 8)
 

@@ -4,7 +4,8 @@ and those of types and inline functions elsewhere within a program: two of a nam
 for one.
 
 Usage: tools/check_names.py [ROOT]. Prints file:line and the other place; exit status 1 if any. Reads what clang-format
-has laid out: definitions at namespace scope start in the first column. Overloads of a function may share its name.
+has laid out: definitions at namespace scope start in the first column. Overloads of a function may share its name,
+unless defaults make them alike.
 """
 import functools
 import pathlib
@@ -24,20 +25,39 @@ FUNCTION = re.compile(r"[\w:<>,&*\s\[\]\"().]*?\b(\w+)\((.*)\)[^()]*\{")
 def lines_of(text):
     """Numbered lines without comments, those of an unfinished definition joined to its first."""
     pending, start = "", 0
-    for number, line in enumerate(text.splitlines(), 1):
-        line = re.sub(r"\s*//.*", "", line).rstrip()
+    lines = [re.sub(r"\s*//.*", "", line).rstrip() for line in text.splitlines()]
+    for number, (line, following) in enumerate(zip(lines, lines[1:] + [""]), 1):
         if pending:
             pending += " " + line.strip()
         elif line and not line[0].isspace() and line[0] != "#":
             pending, start = line, number
-        if pending and pending[-1] in "{;})" and pending.count("(") <= pending.count(")"):
+        is_begun = pending.endswith(")") and re.match(r"\s+\S", following)  # a constructor, before what it initializes
+        if pending and pending[-1] in "{;})" and pending.count("(") <= pending.count(")") and not is_begun:
             yield start, pending
             pending = ""
 
 
 def parameter_types(parameters):
-    parameters = re.sub(r"\s*=[^,]*", "", parameters)
-    return re.sub(r"\s*\b\w+(?=,|$)", "", parameters)
+    """As text, those with a default behind a "?"."""
+    parameters = re.sub(r"\b\w+::", "", parameters)
+    return ", ".join(re.sub(r"\s*\b\w+(\s*=.*)?$", r"", each) + "?" * ("=" in each) for each in parameters.split(", "))
+
+
+def is_clash(first, second):
+    """Of two things of one name: each its alias, and the parameters if it is a function."""
+    if len(first) == len(second) == 2:
+        return may_be_called_alike(first[1], second[1])
+    if first[0] == second[0]:
+        return first[0] is None
+    return len(first) == len(second)  # a using-declaration may bring functions to which others are added
+
+
+def may_be_called_alike(first, second):
+    """Whether there is a number of arguments that both take, of the same types."""
+    one, two = ([each for each in text.split(", ") if each] for text in (first, second))
+    least = max(sum(not each.endswith("?") for each in types) for types in (one, two))
+    return any([each.rstrip("?") for each in one[:count]] == [each.rstrip("?") for each in two[:count]]
+               for count in range(least, min(len(one), len(two)) + 1))
 
 
 @functools.cache
@@ -52,14 +72,15 @@ def names(file):
 def names_of(text):
     spaces = []  # None: a definition
     for number, line in lines_of(text):
+        line = re.sub(r"<([^()<>]*)\(([^()]*)\)>", r"<\1 of \2>", line)  # a std::function, whose "(" begins no parameters
         opened = NAMESPACE.match(line)
         if opened:
             spaces.append(opened.group(1) or ANONYMOUS)
             continue
         if line.startswith("} catch"):
             continue  # of a function that is a try block
-        if line.startswith("TORCH_LIBRARY"):
-            spaces.append(None)  # a macro that makes a name of its own each time
+        if re.match("TORCH_LIBRARY|INSTANTIATE_TEST_SUITE_P", line):
+            line.endswith("{") and spaces.append(None)  # a macro that makes a name of its own each time
             continue
         if line.startswith("}"):
             spaces and spaces.pop()
@@ -99,8 +120,9 @@ def listed(root, command):
 
 
 def united(root):
-    """Files that are compiled together with others of their folder: what includes LibTorch."""
-    return listed(root, r"lockstep_(?:module\(\w+|tests\(torch)")
+    """Files that are compiled together with others of their folder."""
+    yield from (file for folder in ("apps/lockstep", "tests/fuzz") for file in sorted((root / folder).glob("*.cpp")))
+    yield from listed(root, r"lockstep_(?:module\(\w+(?: TORCH_FREE)?|tests\(\w+)")
 
 
 def programs(root):
@@ -122,20 +144,57 @@ def definitions_of_one_name(root):
                     yield f"{file.relative_to(root)}:{number}: {name[1]} is also in {other[0].relative_to(root)}:{other[1]}"
 
 
+@functools.cache
+def includes(root, file):
+    """The headers of ours that `file` names itself."""
+    found = re.findall(r'^#include [<"](.*?)[">]', file.read_text(), re.M)
+    return [path for name in found for folder in ("src", "include", "tests", file.parent) if (path := root / folder / name).is_file()]
+
+
+def reached(root, files):
+    seen, left = set(), [*files]
+    while left:
+        new = set(includes(root, left.pop())) - seen
+        seen |= new
+        left += new
+    return seen
+
+
+def hidden_types(root):
+    """Names in anonymous namespaces that others of the folder would take for a type of a header, or the other way round."""
+    folders = {}
+    for file in united(root):
+        folders.setdefault(file.parent, []).append(file)
+    for files in folders.values():
+        types = {name: (header, number) for header in reached(root, files) for number, name, _ in names(header)
+                 if len(name) == 2 and ANONYMOUS not in name[0]}
+        for file in files:
+            for number, name, alias in names(file):
+                spaces = name[0].split("::")
+                if ANONYMOUS not in spaces or len(name) != 2 or alias is not None:
+                    continue
+                for outer in range(1, len(spaces)):
+                    if other := types.get(("::".join(spaces[:outer]), name[1])):
+                        yield f"{file.relative_to(root)}:{number}: {name[1]} is also in {other[0].relative_to(root)}:{other[1]}"
+
+
 def problems(root):
     yield from sorted(set(definitions_of_one_name(root)))
+    yield from hidden_types(root)
     seen, inner = {}, []
     for file in united(root):
         module, text = file.relative_to(root).parts[:2], file.read_text()
         for number, name, alias in names(file):
             if ANONYMOUS not in name[0]:
                 continue
-            other = seen.setdefault((module, *name), (file, number, alias))
-            if other[0] != file and (alias is None or alias != other[2]):
+            others = seen.setdefault((module, *name[:2]), [])
+            other = next((other for other in others if other[0] != file and is_clash(other[2:], (alias, *name[2:]))), None)
+            others.append((file, number, alias, *name[2:]))
+            if other:
                 yield f"{file.relative_to(root)}:{number}: {name[1]} is also in {other[0].relative_to(root)}:{other[1]}"
         inner += [(module, file, number, found.group(1)) for number, line in enumerate(text.splitlines(), 1)
                   if (found := INNER_CONSTANT.match(line))]
-    outer = {(module, name): place for (module, _, name, *_), place in seen.items()}
+    outer = {(module, name): places[0] for (module, _, name), places in seen.items()}
     for module, file, number, name in inner:
         other = outer.get((module, name), (file,))
         if other[0] != file:

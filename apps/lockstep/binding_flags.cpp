@@ -3,28 +3,18 @@
 #include <filesystem>
 
 #include <lockstep/base/env.h>
-#include <lockstep/base/error.h>
+
+#include "refusal.h"
 
 namespace {
 
 using lockstep::BindingKind;
 
-[[noreturn]] void refuse(const std::string& what, const std::string& expected, const std::string& got,
-                         const std::string& hint = {}) {
-  throw lockstep::ConfigError("run", {.what = what, .expected = expected, .got = got, .hint = hint});
-}
-
-template <class T>
-T value_of(const std::string& flag, const std::string& text, const lockstep::Expected<T>& parsed) {
-  if (!parsed) refuse(flag, parsed.error(), "\"" + text + "\"");
-  return *parsed;
-}
-
 // Which node an accelerator is at is not known here.
 void refuse_beside_accelerators(const std::string& flag) {
   if (std::filesystem::exists("/proc/driver/nvidia"))
-    refuse(flag, "a host without GPUs, as their nodes are not known yet", "one with GPUs",
-           "--bind-cores divides the cores equally");
+    refuse_run(flag, "a host without GPUs, as their nodes are not known yet", "one with GPUs",
+               "--bind-cores divides the cores equally");
 }
 
 }  // namespace
@@ -40,18 +30,19 @@ void add_binding_flags(CLI::App& verb, BindingFlags& flags) {
 
 lockstep::BindingOptions binding_of(const BindingFlags& flags) {
   if (flags.core_list && flags.core_list->empty())
-    refuse("--bind-core-list", "numbers of processors, such as 0-3,8", "\"\"");
+    refuse_run("--bind-core-list", "numbers of processors, such as 0-3,8", "\"\"");
   const bool binds_cores = flags.cores || flags.core_list;
   if (!binds_cores && flags.numa.empty()) return {};
   for (const char* variable : {"KMP_AFFINITY", "GOMP_CPU_AFFINITY"})
     if (const auto value = lockstep::env::get(variable))
-      refuse(std::string("environment variable ") + variable, "unset, as ranks are bound by flags", *value);
+      refuse_run(std::string("environment variable ") + variable, "unset, as ranks are bound by flags",
+                 *value);
   if (flags.numa.empty())
     return {.kind = BindingKind::kCores,
             .processors = !flags.core_list ? std::vector<int>{}
                                            : value_of("--bind-core-list", *flags.core_list,
                                                       lockstep::parse_processors(*flags.core_list))};
-  if (binds_cores) refuse("--numa-binding", "no --bind-cores beside it", "both");
+  if (binds_cores) refuse_run("--numa-binding", "no --bind-cores beside it", "both");
   refuse_beside_accelerators("--numa-binding");
   return {.kind =
               value_of("--numa-binding", flags.numa, lockstep::OptionType<BindingKind>::parse(flags.numa))};

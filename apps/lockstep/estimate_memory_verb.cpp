@@ -5,7 +5,7 @@
 
 #include <lockstep/base/error.h>
 #include <lockstep/base/option_type.h>
-#include <lockstep/deepspeed/memory_estimate.h>
+#include <lockstep/advice/memory_estimate.h>
 #include <lockstep/formats/checkpoint_tools.h>
 
 #include "number_checks.h"
@@ -14,15 +14,15 @@ namespace {
 
 using lockstep::ConfigError;
 
-[[noreturn]] void refuse(const std::string& what, const std::string& expected, const std::string& got,
-                         const std::string& hint = {}) {
+[[noreturn]] void refuse_estimate(const std::string& what, const std::string& expected,
+                                  const std::string& got, const std::string& hint = {}) {
   throw ConfigError("estimate-memory",
                     {.what = what, .expected = expected, .got = got, .where = {}, .hint = hint});
 }
 
 std::int64_t parameter_count(const std::string& flag, const std::string& text) {
   const auto count = lockstep::parse_parameter_count(text);
-  if (!count) refuse(flag, count.error(), '"' + text + '"');
+  if (!count) refuse_estimate(flag, count.error(), '"' + text + '"');
   return *count;
 }
 
@@ -31,7 +31,8 @@ lockstep::ModelSize size_of(const std::string& model) {
   if (std::filesystem::exists(model)) return lockstep::model_size(model);
   const auto count = lockstep::parse_parameter_count(model);
   if (!count)
-    refuse("MODEL", count.error() + ", or a safetensors file or checkpoint that is there", '"' + model + '"');
+    refuse_estimate("MODEL", count.error() + ", or a safetensors file or checkpoint that is there",
+                    '"' + model + '"');
   return {.parameters = *count};
 }
 
@@ -41,19 +42,20 @@ lockstep::MemoryQuestion question_of(const EstimateMemoryFlags& flags) {
                                     .stage = flags.stage,
                                     .additional_buffer_factor = flags.buffer_factor};
   if (flags.world % flags.nodes != 0)
-    refuse("--world and --nodes", "as many ranks on each node",
-           std::to_string(flags.world) + " ranks on " + std::to_string(flags.nodes) + " nodes");
+    refuse_estimate("--world and --nodes", "as many ranks on each node",
+                    std::to_string(flags.world) + " ranks on " + std::to_string(flags.nodes) + " nodes");
   const auto size = size_of(flags.model);
   question.params = size.parameters;
   if (flags.stage < 3) return question;
   if (flags.largest_layer.empty() && size.largest_layer == 0)
-    refuse("--largest-layer", "the parameters of the largest layer, which stage 3 gathers", "none");
+    refuse_estimate("--largest-layer", "the parameters of the largest layer, which stage 3 gathers", "none");
   question.largest_layer = flags.largest_layer.empty()
                                ? size.largest_layer
                                : parameter_count("--largest-layer", flags.largest_layer);
   if (question.largest_layer > question.params)
-    refuse("--largest-layer", "at most the parameters of the model, " + std::to_string(question.params),
-           std::to_string(question.largest_layer));
+    refuse_estimate("--largest-layer",
+                    "at most the parameters of the model, " + std::to_string(question.params),
+                    std::to_string(question.largest_layer));
   return question;
 }
 
@@ -104,8 +106,8 @@ int estimate_memory(const EstimateMemoryFlags& flags, const CLI::App& verb) {
   std::erase_if(rows, is_left_out);
   std::erase_if(ranks, is_left_out);
   if (rows.empty())
-    refuse("--offload", flags.stage == 0 ? "none at stage 0" : "none or optimizer below stage 3",
-           '"' + flags.offload + '"');
+    refuse_estimate("--offload", flags.stage == 0 ? "none at stage 0" : "none or optimizer below stage 3",
+                    '"' + flags.offload + '"');
   std::cout << lockstep::memory_table(question, rows) << lockstep::rank_memory_table(question, ranks);
   return 0;
 }

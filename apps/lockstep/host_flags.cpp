@@ -8,16 +8,15 @@
 #include <sstream>
 
 #include <lockstep/base/env.h>
-#include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
 #include <lockstep/launch/run_on_hosts.h>
 
 #include "number_checks.h"
+#include "refusal.h"
 #include "run_verb.h"
 
 namespace {
 
-using lockstep::ConfigError;
 using lockstep::Host;
 
 // The host file answers these.
@@ -47,10 +46,6 @@ bool is_this_host(const std::string& name) {
 
 std::string name_of(const CLI::Option& option) {
   return option.get_lnames().empty() ? "" : option.get_lnames().front();
-}
-
-[[noreturn]] void refuse(const std::string& what, const std::string& expected, const std::string& got) {
-  throw ConfigError("run", {.what = what, .expected = expected, .got = got});
 }
 
 lockstep::RemoteShell shell_of(const HostFlags& flags) {
@@ -85,8 +80,8 @@ std::vector<std::string> flags_for_hosts(const CLI::App& verb) {
 void refuse_answered(const RunFlags& flags) {
   for (const auto* option : flags.verb->get_options())
     if (option->count() > 0 && is_one_of(kAnswered, name_of(*option)))
-      refuse("--" + name_of(*option), "no such flag: it cannot be combined with --hostfile",
-             "\"" + option->results().back() + "\"");
+      refuse_run("--" + name_of(*option), "no such flag: it cannot be combined with --hostfile",
+                 "\"" + option->results().back() + "\"");
 }
 
 // A run on this host alone, with what the others would have been told.
@@ -105,12 +100,12 @@ std::chrono::milliseconds milliseconds(double seconds) {
 int min_hosts_of(const HostFlags& flags, std::size_t num_hosts) {
   const auto asked = flags.min_elastic_nodes;
   if (asked && !flags.elastic_training)
-    refuse("--min-elastic-nodes", "--elastic-training as well", "\"" + std::to_string(*asked) + "\"");
+    refuse_run("--min-elastic-nodes", "--elastic-training as well", "\"" + std::to_string(*asked) + "\"");
   if (!flags.elastic_training) return 0;
   const int min = asked.value_or(1);
   if (min > static_cast<int>(num_hosts))
-    refuse("--min-elastic-nodes", "1.." + std::to_string(num_hosts) + ", the number of hosts",
-           "\"" + std::to_string(min) + "\"");
+    refuse_run("--min-elastic-nodes", "1.." + std::to_string(num_hosts) + ", the number of hosts",
+               "\"" + std::to_string(min) + "\"");
   return min;
 }
 
@@ -125,18 +120,18 @@ lockstep::HostsOptions options_of(const RunFlags& flags, std::vector<Host> hosts
                                  .grace = milliseconds(flags.shutdown_timeout_s) + lockstep::kMoreHostGrace};
   if (flags.verb->count("--master-addr") > 0) options.main_address = flags.rdzv.master_addr;
   options.main_port = flags.rdzv.master_port.value_or(options.main_port);
-  if (options.main_port == 0) refuse("--master-port", "1..65535, as all hosts have to know it", "0");
+  if (options.main_port == 0) refuse_run("--master-port", "1..65535, as all hosts have to know it", "0");
   return options;
 }
 
 std::vector<Host> hosts_of(const HostFlags& flags) {
   if (!flags.hostfile.empty())
     return lockstep::filter_hosts(lockstep::read_host_file(flags.hostfile), flags.include, flags.exclude);
-  if (!flags.include.empty()) refuse("--include", "a host file, by --hostfile", "\"" + flags.include + "\"");
-  if (!flags.exclude.empty()) refuse("--exclude", "a host file, by --hostfile", "\"" + flags.exclude + "\"");
+  if (!flags.include.empty()) refuse_value("--include", "a host file, by --hostfile", flags.include);
+  if (!flags.exclude.empty()) refuse_value("--exclude", "a host file, by --hostfile", flags.exclude);
   if (flags.elastic_training || flags.min_elastic_nodes)
-    refuse(flags.elastic_training ? "--elastic-training" : "--min-elastic-nodes",
-           "a host file, by --hostfile", "none");
+    refuse_run(flags.elastic_training ? "--elastic-training" : "--min-elastic-nodes",
+               "a host file, by --hostfile", "none");
   return {};
 }
 

@@ -10,6 +10,7 @@
 #include <lockstep/launch/run_on_hosts.h>
 #include <lockstep/report/report.h>
 
+#include "advise_verb.h"
 #include "estimate_memory_verb.h"
 #include "refusal.h"
 #include "rerun_verb.h"
@@ -86,6 +87,8 @@ int main(int argc, char** argv) {
   auto* running = add_run(app, run_flags);
   SlurmScriptFlags slurm_flags;
   auto* scripting = add_slurm_script(app, slurm_flags);
+  AdviseFlags advise_flags;
+  auto* advising = add_advise(app, advise_flags);
   EstimateMemoryFlags memory_flags;
   auto* estimating = add_estimate_memory(app, memory_flags);
   ZeroToFp32Flags fp32_flags;
@@ -105,6 +108,7 @@ int main(int argc, char** argv) {
   try {
     if (inspecting->parsed()) return inspect(folder, other);
     if (reporting->parsed()) return report(report_flags);
+    if (advising->parsed()) return advise(advise_flags, *advising);
     if (estimating->parsed()) return estimate_memory(memory_flags, *estimating);
     if (converting->parsed()) return zero_to_fp32(fp32_flags);
     if (rerunning->parsed()) return rerun(rerun_flags);

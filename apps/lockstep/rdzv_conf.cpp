@@ -13,6 +13,8 @@
 #include <lockstep/base/log.h>
 #include <lockstep/base/option_type.h>
 
+#include "refusal.h"
+
 namespace {
 
 using lockstep::ConfigError;
@@ -21,15 +23,15 @@ using Setter = std::function<void(RendezvousOptions&, const std::string& value)>
 
 constexpr double kMostSeconds = 1e6;
 
-[[noreturn]] void refuse(const std::string& key, const std::string& expected, const std::string& got) {
-  throw ConfigError("run", {.what = "--rdzv-conf " + key, .expected = expected, .got = "\"" + got + "\""});
+[[noreturn]] void refuse_key(const std::string& key, const std::string& expected, const std::string& text) {
+  refuse_value("--rdzv-conf " + key, expected, text);
 }
 
 template <class T>
 Setter number(const std::string& key, T RendezvousOptions::*field) {
   return [=](RendezvousOptions& options, const std::string& value) {
     const auto parsed = lockstep::OptionType<int>::parse(value);
-    if (!parsed || *parsed < 1) refuse(key, "a number >= 1", value);
+    if (!parsed || *parsed < 1) refuse_key(key, "a number >= 1", value);
     options.*field = *parsed;
   };
 }
@@ -39,7 +41,7 @@ Setter seconds(const std::string& key, Duration RendezvousOptions::*field) {
   return [=](RendezvousOptions& options, const std::string& value) {
     const auto parsed = lockstep::OptionType<double>::parse(value);
     if (!parsed || !(*parsed >= 0.001 && *parsed <= kMostSeconds))
-      refuse(key, "0.001 to 1000000 seconds", value);
+      refuse_key(key, "0.001 to 1000000 seconds", value);
     options.*field = std::chrono::milliseconds(static_cast<std::int64_t>(*parsed * 1000));
   };
 }
@@ -48,27 +50,27 @@ void set_is_host(RendezvousOptions& options, const std::string& value) {
   std::string text = value;
   std::ranges::transform(text, text.begin(), [](unsigned char letter) { return std::tolower(letter); });
   if (text != "true" && text != "false" && text != "1" && text != "0")
-    refuse("is_host", "true or false", value);
+    refuse_key("is_host", "true or false", value);
   options.is_host = text == "true" || text == "1";
 }
 
 void set_store_type(RendezvousOptions&, const std::string& value) {
-  if (value != "tcp") refuse("store_type", "tcp", value);
+  if (value != "tcp") refuse_key("store_type", "tcp", value);
 }
 
 void read_token(RendezvousOptions& options, const std::string& file) {
   std::ifstream stream(file);
   std::stringstream text;
   text << stream.rdbuf();
-  if (!stream) refuse("token_file", "a file that can be read, and is not empty", file);
+  if (!stream) refuse_key("token_file", "a file that can be read, and is not empty", file);
   options.token = text.str();
   while (!options.token.empty() &&
          std::string_view("\r\n").find(options.token.back()) != std::string_view::npos)
     options.token.pop_back();
-  if (options.token.empty()) refuse("token_file", "a file that can be read, and is not empty", file);
+  if (options.token.empty()) refuse_key("token_file", "a file that can be read, and is not empty", file);
   if (options.token.size() > lockstep::kMostTokenBytes)
-    refuse("token_file", "a token of at most " + std::to_string(lockstep::kMostTokenBytes) + " bytes",
-           file + ": " + std::to_string(options.token.size()) + " bytes");
+    refuse_key("token_file", "a token of at most " + std::to_string(lockstep::kMostTokenBytes) + " bytes",
+               file + ": " + std::to_string(options.token.size()) + " bytes");
   struct stat status {};
   if (::stat(file.c_str(), &status) == 0 && (status.st_mode & (S_IRWXG | S_IRWXO)) != 0)
     lockstep::log_warning("other users may read the token in " + file + ": chmod 600");
@@ -122,7 +124,7 @@ void apply_rdzv_conf(const std::string& text, RendezvousOptions& options) {
       throw ConfigError("run", {.what = "--rdzv-conf",
                                 .expected = "KEY=VALUE,... with the keys " + accepted_keys(),
                                 .got = "\"" + pair + "\""});
-    if (!given.insert(setter->first).second) refuse(setter->first, "each key once", text);
+    if (!given.insert(setter->first).second) refuse_key(setter->first, "each key once", text);
     setter->second(options, pair.substr(equals + 1));
   }
   check_patience(options);

@@ -2,27 +2,21 @@
 
 #include <utility>
 
-#include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
 #include <lockstep/base/option_type.h>
 
 #include "either_name.h"
 #include "number_checks.h"
 #include "rdzv_conf.h"
+#include "refusal.h"
 
 namespace {
 
-using lockstep::ConfigError;
 using lockstep::RendezvousOptions;
 
 constexpr int kStaticPort = 29'500;  // torchrun's, as all defaults here
 constexpr int kElasticPort = 29'400;
 constexpr int kLastPort = 65'535;
-
-[[noreturn]] void refuse(const std::string& flag, const std::string& expected, const std::string& got,
-                         const std::string& hint = {}) {
-  throw ConfigError("run", {.what = flag, .expected = expected, .got = "\"" + got + "\"", .hint = hint});
-}
 
 struct NodeRange {
   int min = 1;
@@ -35,16 +29,16 @@ NodeRange nodes_of(const std::string& text) {
   const auto min = lockstep::OptionType<int>::parse(text.substr(0, colon));
   const auto max =
       colon == std::string::npos ? min : lockstep::OptionType<int>::parse(text.substr(colon + 1));
-  if (!min || !max || *min < 1 || *max < *min) refuse("--nnodes", "a number >= 1, or MIN:MAX", text);
+  if (!min || !max || *min < 1 || *max < *min) refuse_value("--nnodes", "a number >= 1, or MIN:MAX", text);
   return {*min, *max, colon != std::string::npos};
 }
 
 bool is_static(const RdzvFlags& flags, const NodeRange& nodes) {
   if (flags.backend.empty()) return !nodes.is_range;
   if (flags.backend != "c10d" && flags.backend != "static")
-    refuse("--rdzv-backend", "c10d or static", flags.backend);
+    refuse_value("--rdzv-backend", "c10d or static", flags.backend);
   if (flags.backend == "static" && nodes.min != nodes.max)
-    refuse("--nnodes", "a number >= 1 with --rdzv-backend static", flags.nnodes);
+    refuse_value("--nnodes", "a number >= 1 with --rdzv-backend static", flags.nnodes);
   return flags.backend == "static";
 }
 
@@ -52,7 +46,7 @@ std::pair<std::string, int> endpoint_of(const RdzvFlags& flags, bool is_static) 
   if (flags.endpoint.empty()) return {flags.master_addr, flags.master_port.value_or(kStaticPort)};
   const auto endpoint =
       lockstep::parse_rendezvous_endpoint(flags.endpoint, is_static ? kStaticPort : kElasticPort);
-  if (!endpoint) refuse("--rdzv-endpoint", endpoint.error(), flags.endpoint);
+  if (!endpoint) refuse_value("--rdzv-endpoint", endpoint.error(), flags.endpoint);
   return *endpoint;
 }
 
@@ -60,10 +54,11 @@ std::pair<std::string, int> endpoint_of(const RdzvFlags& flags, bool is_static) 
 void require_meeting_place(const RdzvFlags& flags, const RendezvousOptions& meeting) {
   const bool is_port = meeting.port >= 1 && meeting.port <= kLastPort;
   if (!is_port)
-    refuse(flags.endpoint.empty() ? "--master-port" : "--rdzv-endpoint", "a port of 1 to 65535",
-           std::to_string(meeting.port), "all nodes have to know it");
+    refuse_value(flags.endpoint.empty() ? "--master-port" : "--rdzv-endpoint", "a port of 1 to 65535",
+                 std::to_string(meeting.port), "all nodes have to know it");
   if (!meeting.is_static && flags.endpoint.empty())
-    refuse("--rdzv-endpoint", "HOST[:PORT], where the nodes meet", "", "it is the same for all of them");
+    refuse_value("--rdzv-endpoint", "HOST[:PORT], where the nodes meet", "",
+                 "it is the same for all of them");
 }
 
 }  // namespace
@@ -93,7 +88,7 @@ void add_rdzv_flags(CLI::App& verb, RdzvFlags& flags) {
 
 void apply(const RdzvFlags& flags, lockstep::ProgramOptions& options) {
   const auto nodes = nodes_of(flags.nnodes);
-  if (nodes.max > 1 && flags.standalone) refuse("--standalone", "--nnodes 1", flags.nnodes);
+  if (nodes.max > 1 && flags.standalone) refuse_value("--standalone", "--nnodes 1", flags.nnodes);
   RendezvousOptions meeting{
       .min_nodes = nodes.min, .max_nodes = nodes.max, .is_static = is_static(flags, nodes)};
   std::tie(meeting.host, meeting.port) = endpoint_of(flags, meeting.is_static);

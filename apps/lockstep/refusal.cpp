@@ -70,6 +70,16 @@ std::string refusal(const CLI::App* app, const CLI::Error& error) {
   return "lockstep: " + text + "; see lockstep --help\n";
 }
 
+void refuse_run(const std::string& what, const std::string& expected, const std::string& got,
+                const std::string& hint) {
+  throw lockstep::ConfigError("run", {.what = what, .expected = expected, .got = got, .hint = hint});
+}
+
+void refuse_value(const std::string& flag, const std::string& expected, const std::string& text,
+                  const std::string& hint) {
+  refuse_run(flag, expected, "\"" + text + "\"", hint);
+}
+
 void refuse_flag_for_program(const CLI::App& verb, std::string_view word) {
   if (!word.starts_with('-')) return;
   throw lockstep::ConfigError(verb.get_name(),

@@ -36,14 +36,14 @@ using Words = std::vector<std::string>;
 
 constexpr int kSignalled = 128;
 
-[[noreturn]] void refuse(const std::string& what, const std::string& expected, const std::string& got,
-                         const std::string& hint = {}) {
+[[noreturn]] void refuse_rerun(const std::string& what, const std::string& expected, const std::string& got,
+                               const std::string& hint = {}) {
   throw ConfigError("rerun", {.what = what, .expected = expected, .got = got, .where = {}, .hint = hint});
 }
 
 [[noreturn]] void refuse_gone(const std::string& what, const fs::path& path) {
-  refuse(what + " of the run is gone", path.string(), "no such file or folder",
-         "put it back where it was to repeat the run");
+  refuse_rerun(what + " of the run is gone", path.string(), "no such file or folder",
+               "put it back where it was to repeat the run");
 }
 
 // What a run was started as.
@@ -63,8 +63,8 @@ struct Record {
 Record read_record(const std::string& run) {
   const auto file = fs::path(run) / "run.json";
   if (!fs::exists(file))
-    refuse("\"" + run + "\" is no run directory", "a folder with run.json, which a Trainer has written",
-           fs::is_directory(run) ? "a folder without it" : "no such folder");
+    refuse_rerun("\"" + run + "\" is no run directory", "a folder with run.json, which a Trainer has written",
+                 fs::is_directory(run) ? "a folder without it" : "no such folder");
   try {
     const auto json = Json::parse(std::ifstream(file));
     const auto &program = json.at("program"), &ranks = json.at("ranks");
@@ -87,7 +87,7 @@ Record read_record(const std::string& run) {
             .files = json.at("files"),
             .resumed_from = json.at("resumed_from")};
   } catch (const Json::exception& error) {
-    refuse(file.string() + " is malformed", "what a Trainer has written", error.what());
+    refuse_rerun(file.string() + " is malformed", "what a Trainer has written", error.what());
   }
 }
 
@@ -124,15 +124,16 @@ void check_resumed_from(const Record& record) {
   std::ifstream file(path / "manifest.xxh128");
   std::getline(file, now);
   if (now == record.resumed_from.at("manifest")) return;
-  refuse("the first checkpoint of the run is another one now",
-         path.string() + " as it was when the run went on from it", "a later checkpoint in its place",
-         "repeat the run from its beginning, or keep such checkpoints under names of their own");
+  refuse_rerun("the first checkpoint of the run is another one now",
+               path.string() + " as it was when the run went on from it", "a later checkpoint in its place",
+               "repeat the run from its beginning, or keep such checkpoints under names of their own");
 }
 
 void check(const Record& record) {
   if (record.trainer != 1)
-    refuse("the run is that of a program's Trainer number " + std::to_string(record.trainer),
-           "the run directory of its first Trainer, with which the others run again", record.folder.string());
+    refuse_rerun("the run is that of a program's Trainer number " + std::to_string(record.trainer),
+                 "the run directory of its first Trainer, with which the others run again",
+                 record.folder.string());
   if (!fs::exists(record.executable)) refuse_gone("the program", record.executable);
   if (!fs::is_directory(record.working_directory))
     refuse_gone("the working directory", record.working_directory);
@@ -265,15 +266,16 @@ int rerun(const RerunFlags& flags) {
   check(record);
   const auto run_dir = new_run_dir(flags, record);
   if (fs::exists(run_dir) && fs::equivalent(run_dir, record.folder))
-    refuse("--run-dir", "a folder other than that of the run", run_dir.string());
+    refuse_rerun("--run-dir", "a folder other than that of the run", run_dir.string());
   const auto command = command_of(record, run_dir);
   if (flags.print) {
     std::cout << "cd '" << record.working_directory.string() << "' && " << in_words(command) << "\n";
     return 0;
   }
   if (record.num_nodes > 1)
-    refuse("the run was one of " + std::to_string(record.num_nodes) + " nodes", "one node",
-           "started by " + record.started_by, "start what --print shows on each of them, as it was started");
+    refuse_rerun("the run was one of " + std::to_string(record.num_nodes) + " nodes", "one node",
+                 "started by " + record.started_by,
+                 "start what --print shows on each of them, as it was started");
   lockstep::create_folders(run_dir);
   if (const int code = execute(record, command, run_dir); code != 0) return code;
   return compare(record, run_dir);

@@ -3,40 +3,27 @@
 #include <algorithm>
 
 #include <lockstep/base/env.h>
-#include <lockstep/base/error.h>
 #include <lockstep/launch/launch.h>
 
 #include "either_name.h"
 #include "number_checks.h"
+#include "refusal.h"
 
 namespace {
 
-using lockstep::ConfigError;
-using lockstep::Expected;
-
-[[noreturn]] void refuse(const std::string& flag, const std::string& expected, const std::string& got,
-                         const std::string& hint = {}) {
-  throw ConfigError("run", {.what = flag, .expected = expected, .got = "\"" + got + "\"", .hint = hint});
-}
-
-template <class T>
-T value_of(const std::string& flag, const std::string& text, const Expected<T>& parsed) {
-  if (!parsed) refuse(flag, parsed.error(), text);
-  return *parsed;
-}
-
 int positive(const std::string& flag, const std::string& text, const std::string& expected) {
   const auto number = lockstep::OptionType<int>::parse(text);
-  if (!number || *number < 1) refuse(flag, expected, text);
+  if (!number || *number < 1) refuse_value(flag, expected, text);
   return *number;
 }
 
 int ranks_per_node(const std::string& text) {
   const int devices = text == "auto" || text == "gpu" ? lockstep::usable_nvidia_devices() : 0;
   if (text == "gpu" && devices == 0)
-    refuse("--nproc-per-node", "a machine with an NVIDIA device that this process may use", text,
-           "nvidia-smi lists devices, CUDA_VISIBLE_DEVICES hides some; auto takes processors where there is "
-           "none");
+    refuse_value(
+        "--nproc-per-node", "a machine with an NVIDIA device that this process may use", text,
+        "nvidia-smi lists devices, CUDA_VISIBLE_DEVICES hides some; auto takes processors where there is "
+        "none");
   if (devices > 0) return devices;
   if (text == "auto" || text == "cpu") return lockstep::usable_processors();
   return positive("--nproc-per-node", text, "a number >= 1, auto, gpu or cpu");
@@ -47,7 +34,7 @@ std::set<int> ranks_in(const std::string& text) {
   for (std::size_t begin = 0; begin < text.size();) {
     const auto end = std::min(text.find(',', begin), text.size());
     const auto rank = lockstep::OptionType<int>::parse(text.substr(begin, end - begin));
-    if (!rank || *rank < 0) refuse("--local-ranks-filter", "local ranks, such as 0,1", text);
+    if (!rank || *rank < 0) refuse_value("--local-ranks-filter", "local ranks, such as 0,1", text);
     ranks.insert(*rank);
     begin = end + 1;
   }
@@ -57,7 +44,7 @@ std::set<int> ranks_in(const std::string& text) {
 void refuse_absent_ranks(const lockstep::ProgramOptions& options, const RunFlags& flags) {
   const auto check = [&](const std::string& flag, int rank, const std::string& text) {
     if (rank >= options.launch.nprocs)
-      refuse(flag, "local ranks 0.." + std::to_string(options.launch.nprocs - 1), text);
+      refuse_value(flag, "local ranks 0.." + std::to_string(options.launch.nprocs - 1), text);
   };
   const auto& filter = options.output.local_ranks_filter;
   check("--redirects", options.output.redirects.last_rank(), flags.redirects);
@@ -68,29 +55,30 @@ void refuse_absent_ranks(const lockstep::ProgramOptions& options, const RunFlags
 void check_place(const lockstep::ProgramOptions& options) {
   const bool is_placed = options.first_rank >= 0;
   if (is_placed != (options.world_size > 0))
-    refuse(is_placed ? "--first-rank" : "--world-size", "both of --first-rank and --world-size, or neither",
-           std::to_string(is_placed ? options.first_rank : options.world_size));
+    refuse_value(is_placed ? "--first-rank" : "--world-size",
+                 "both of --first-rank and --world-size, or neither",
+                 std::to_string(is_placed ? options.first_rank : options.world_size));
   if (is_placed && options.first_rank + options.launch.nprocs > options.world_size)
-    refuse("--world-size",
-           "at least --first-rank + --nproc-per-node = " +
-               std::to_string(options.first_rank + options.launch.nprocs),
-           std::to_string(options.world_size));
+    refuse_value("--world-size",
+                 "at least --first-rank + --nproc-per-node = " +
+                     std::to_string(options.first_rank + options.launch.nprocs),
+                 std::to_string(options.world_size));
 }
 
 // It becomes part of a folder's name, and of a job without a token it is the key.
 std::string job_name_of(const RunFlags& flags) {
   constexpr std::size_t kMost = 240;
   if (flags.rdzv_id.empty() || flags.rdzv_id.size() > kMost)
-    refuse("--rdzv-id", "a name of 1 to " + std::to_string(kMost) + " bytes",
-           flags.rdzv_id.size() > kMost ? flags.rdzv_id.substr(0, 20) + "..." : "");
+    refuse_value("--rdzv-id", "a name of 1 to " + std::to_string(kMost) + " bytes",
+                 flags.rdzv_id.size() > kMost ? flags.rdzv_id.substr(0, 20) + "..." : "");
   return flags.rdzv_id;
 }
 
 std::vector<std::string> command_of(const RunFlags& flags) {
   auto command = flags.command;
   if (flags.module && flags.no_python)
-    refuse("--module", "a Python module, without --no-python", "--no-python");
-  if (flags.module && command.empty()) refuse("--module", "the name of a Python module", "");
+    refuse_value("--module", "a Python module, without --no-python", "--no-python");
+  if (flags.module && command.empty()) refuse_value("--module", "the name of a Python module", "");
   if (flags.module) command.insert(command.begin(), {"python3", "-u", "-m"});
   return command;
 }

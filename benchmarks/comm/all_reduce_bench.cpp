@@ -1,7 +1,11 @@
-// All-reduce between two processes of this machine, against c10d's Gloo backend without anything around it.
+// All-reduce or all-gather among processes of this machine, against c10d's Gloo backend without anything
+// around it.
 //
-// Usage: bench_all_reduce RESULTS. A case is SIZE/VARIANT. Calls follow each other without a barrier; the
-// number is what one took on rank 0, on average over a block of calls.
+// Usage: bench_all_reduce RESULTS [RANKS [all_reduce | all_gather [apart]]]. A case is SIZE/VARIANT, where
+// SIZE is what a rank gives, and of an all-gather all_gather_SIZE/VARIANT. Calls follow each other without a
+// barrier, and of an all-gather each rank writes what it gives before each call; the number is what one took
+// on rank 0, on average over a block of calls. With `apart` the ranks share no memory, as those of different
+// hosts.
 #include <comm/c10d.h>
 
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
@@ -13,6 +17,7 @@
 
 #include <unistd.h>
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <functional>
 #include <optional>
@@ -26,7 +31,6 @@ namespace {
 
 namespace ls = lockstep;
 
-constexpr int kRanks = 2;
 constexpr std::int64_t kBlockBytes = 256 << 20;  // a block is as many calls as move that much, within:
 constexpr std::int64_t kMinCalls = 2;
 constexpr std::int64_t kMaxCalls = 500;
@@ -41,22 +45,25 @@ constexpr Size kSizes[] = {{"64_B", 64},       {"4_KiB", 4 << 10},   {"64_KiB", 
 struct Variant {
   std::string name;
   std::function<void(const torch::Tensor&)> all_reduce;
+  std::function<void(const torch::Tensor& all, const torch::Tensor& own)> all_gather;
 };
 
 int rank() { return static_cast<int>(ls::env::require_int("RANK")); }
+int ranks() { return static_cast<int>(ls::env::require_int("WORLD_SIZE")); }
 
 // Our ways to do it, by the options that differ.
-std::vector<std::pair<std::string, ls::CommOptions>> our_options() {
+std::vector<std::pair<std::string, ls::CommOptions>> our_options(bool are_apart) {
+  if (are_apart) return {{"sockets", {}}, {"sockets_unchecked", {.check_collectives = false}}};
   return {{"ordered", {}},
           {"fast", {.reduction = ls::Reduction::kFast}},
           {"ordered_unchecked", {.check_collectives = false}}};
 }
 
-std::vector<std::pair<std::string, ls::Communicator>> our_communicators() {
+std::vector<std::pair<std::string, ls::Communicator>> our_communicators(bool are_apart) {
   std::vector<std::pair<std::string, ls::Communicator>> communicators;
-  for (auto [name, options] : our_options()) {
+  for (auto [name, options] : our_options(are_apart)) {
     options.rank = rank();
-    options.world_size = kRanks;
+    options.world_size = ranks();
     options.main_port = static_cast<int>(ls::env::require_int("MASTER_PORT"));
     communicators.emplace_back(name, ls::init_communicator(options));
   }
@@ -64,7 +71,8 @@ std::vector<std::pair<std::string, ls::Communicator>> our_communicators() {
 }
 
 Variant variant_of(const std::string& name, const ls::Communicator& comm) {
-  return {name, [comm](const torch::Tensor& tensor) { comm.all_reduce(tensor); }};
+  return {name, [comm](const torch::Tensor& tensor) { comm.all_reduce(tensor); },
+          [comm](const torch::Tensor& all, const torch::Tensor& own) { comm.all_gather(all, own); }};
 }
 
 Variant gloo_variant(const std::string& store_file) {
@@ -72,40 +80,63 @@ Variant gloo_variant(const std::string& store_file) {
   const auto options = ProcessGroupGloo::Options::create();
   options->devices = {ProcessGroupGloo::createDeviceForHostname("127.0.0.1")};
   const auto group = c10::make_intrusive<ProcessGroupGloo>(
-      c10::make_intrusive<c10d::FileStore>(store_file, kRanks), rank(), kRanks, options);
-  return {"gloo", [group](const torch::Tensor& tensor) {
+      c10::make_intrusive<c10d::FileStore>(store_file, ranks()), rank(), ranks(), options);
+  return {"gloo",
+          [group](const torch::Tensor& tensor) {
             std::vector<at::Tensor> tensors{tensor};
             group->allreduce(tensors)->wait();
+          },
+          [group](const torch::Tensor& all, const torch::Tensor& own) {
+            auto to = all;
+            auto from = own;
+            group->_allgather_base(to, from)->wait();
           }};
 }
 
-void check(const Variant& variant, const torch::Tensor& tensor) {
-  tensor.fill_(1);
-  variant.all_reduce(tensor);
-  if (!tensor.eq(kRanks).all().item<bool>())
-    throw ls::Error("bench", {.what = variant.name + ": a wrong sum"});
-  tensor.zero_();
+void require(bool is_right, const Variant& variant) {
+  if (!is_right) throw ls::Error("bench", {.what = variant.name + ": a wrong result"});
 }
 
-double ns_per_call(const Variant& variant, const torch::Tensor& tensor, std::int64_t calls) {
-  check(variant, tensor);
-  for (std::int64_t call = 0; call < calls / 10; ++call) variant.all_reduce(tensor);
+// A call to be timed, after the first one has given what it should.
+std::function<void()> all_reduce(const Variant& variant, std::int64_t elements) {
+  const auto tensor = torch::ones({elements});
+  variant.all_reduce(tensor);
+  require(tensor.eq(ranks()).all().item<bool>(), variant);
+  tensor.zero_();
+  return [=] { variant.all_reduce(tensor); };
+}
+
+std::function<void()> all_gather(const Variant& variant, std::int64_t elements) {
+  const auto own = torch::full({elements}, rank()), all = torch::empty({ranks() * elements});
+  variant.all_gather(all, own);
+  require(all.view({ranks(), elements}).sum(1).eq(torch::arange(ranks()) * elements).all().item<bool>(),
+          variant);
+  return [=] {
+    own.fill_(1);
+    variant.all_gather(all, own);
+  };
+}
+
+double ns_per_call(const std::function<void()>& call, std::int64_t calls) {
+  for (std::int64_t i = 0; i < calls / 10; ++i) call();
   const auto start = bench::now_ns();
-  for (std::int64_t call = 0; call < calls; ++call) variant.all_reduce(tensor);
+  for (std::int64_t i = 0; i < calls; ++i) call();
   return static_cast<double>(bench::now_ns() - start) / static_cast<double>(calls);
 }
 
-void run_rank(const bench::Results& results, const std::string& store_file) {
+void run_rank(const bench::Results& results, const std::string& store_file, bool gathers, bool are_apart) {
   torch::set_num_threads(1);
-  const auto communicators = our_communicators();
+  const auto communicators = our_communicators(are_apart);
   std::vector<Variant> variants;
   for (const auto& [name, comm] : communicators) variants.push_back(variant_of(name, comm));
   variants.push_back(gloo_variant(store_file));
   for (const auto& [size, bytes] : kSizes) {
-    const auto tensor = torch::zeros({bytes / 4});
+    const auto calls = std::clamp(kBlockBytes / bytes, kMinCalls, kMaxCalls);
     for (const auto& variant : variants) {
-      const auto ns = ns_per_call(variant, tensor, std::clamp(kBlockBytes / bytes, kMinCalls, kMaxCalls));
-      if (rank() == 0) results.add(std::string(size) + "/" + variant.name, ns);
+      const auto call = gathers ? all_gather(variant, bytes / 4) : all_reduce(variant, bytes / 4);
+      const auto ns = ns_per_call(call, calls);
+      if (rank() == 0)
+        results.add((gathers ? "all_gather_" : "") + std::string(size) + "/" + variant.name, ns);
     }
   }
   for (const auto& [name, comm] : communicators) comm.close();
@@ -113,12 +144,17 @@ void run_rank(const bench::Results& results, const std::string& store_file) {
 
 }  // namespace
 
-int main(int, char** argv) {
+int main(int argc, char** argv) {
   const bench::Results results(argv[1]);
+  const int nprocs = argc > 2 ? std::atoi(argv[2]) : 2;
+  const bool gathers = argc > 3 && argv[3] == std::string("all_gather");
+  const bool are_apart = argc > 4 && argv[4] == std::string("apart");
+  if (are_apart) ls::env::set("LOCKSTEP_SHARED_MEMORY", "0");
   const auto store_file =
       (std::filesystem::temp_directory_path() / ("bench_all_reduce." + std::to_string(getpid()))).string();
-  const int code = ls::launch_forked({.nprocs = kRanks},
-                                     [&] { return ls::run_rank([&] { run_rank(results, store_file); }); });
+  const int code = ls::launch_forked({.nprocs = nprocs}, [&] {
+    return ls::run_rank([&] { run_rank(results, store_file, gathers, are_apart); });
+  });
   std::filesystem::remove(store_file);
   return code;
 }

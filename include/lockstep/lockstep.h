@@ -9,6 +9,9 @@
 #include <lockstep/base/options.h>
 #include <lockstep/base/version.h>
 
+#include <lockstep/advice/advise.h>
+#include <lockstep/advice/memory_estimate.h>
+
 #include <lockstep/cluster/detect.h>
 #include <lockstep/cluster/environment.h>
 #include <lockstep/cluster/launcher_environments.h>

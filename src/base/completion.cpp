@@ -15,7 +15,7 @@
 namespace lockstep {
 namespace {
 
-using Flags = std::vector<CompletionFlag>;
+using CompletionFlags = std::vector<CompletionFlag>;
 
 // The name of the completion function, with the characters that shells accept.
 std::string function_of(const std::string& program) {
@@ -37,14 +37,14 @@ std::string fish_quoted(const std::string& text) {
   return "'" + replaced(replaced(text, "\\", "\\\\"), "'", "\\'") + "'";
 }
 
-std::string words_of(const Flags& flags) {
+std::string words_of(const CompletionFlags& flags) {
   std::string words;
   for (const auto& flag : flags) words += flag.name + ' ';
   return words + "-c -h";
 }
 
 // The cases that complete the value of a flag. bash takes a flag and the `=` behind it for separate words.
-std::string bash_cases(const Flags& flags) {
+std::string bash_cases(const CompletionFlags& flags) {
   std::string cases;
   for (const auto& flag : flags) {
     if (!flag.takes_value) continue;
@@ -57,7 +57,7 @@ std::string bash_cases(const Flags& flags) {
   return cases;
 }
 
-std::string bash_script(const Flags& flags, const CommandLineInfo& info) {
+std::string bash_script(const CompletionFlags& flags, const CommandLineInfo& info) {
   constexpr auto kScript = R"(# Completes {program} in bash: source <({program} --completion bash)
 {function}() {{
   local current=${{COMP_WORDS[COMP_CWORD]}} flag=${{COMP_WORDS[COMP_CWORD-1]}} words='' files='' optional=''
@@ -100,7 +100,7 @@ std::string zsh_spec(const CompletionFlag& flag) {
   return shell_quoted(flag.words.empty() ? spec + " " : spec + "(" + joined(flag.words, " ") + ")");
 }
 
-std::string zsh_script(const Flags& flags, const CommandLineInfo& info) {
+std::string zsh_script(const CompletionFlags& flags, const CommandLineInfo& info) {
   const auto function = function_of(info.program);
   auto script =
       fmt::format("#compdef {0}\n# Completes {0} in zsh: source <({0} --completion zsh)\n{1}() {{\n",
@@ -112,7 +112,7 @@ std::string zsh_script(const Flags& flags, const CommandLineInfo& info) {
   return script + fmt::format("\n}}\ncompdef {} {}\n", function, info.program);
 }
 
-std::string fish_script(const Flags& flags, const CommandLineInfo& info) {
+std::string fish_script(const CompletionFlags& flags, const CommandLineInfo& info) {
   auto script = fmt::format("# Completes {0} in fish: {0} --completion fish | source\ncomplete -c {0} -f\n",
                             info.program);
   if (!info.verbs.empty()) {

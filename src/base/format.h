@@ -17,6 +17,9 @@ namespace lockstep {
 /// The shortest text that reads back as `number`: `1`, `0.1`, `1e-08`.
 LOCKSTEP_API std::string number_text(double number);
 
+/// 2^63, the least positive double that is too large for std::int64_t.
+inline constexpr double kBeyondInt64 = 0x1p63;
+
 /// `number` with two digits behind the point: `1.50`.
 LOCKSTEP_API std::string two_digits(double number);
 

@@ -35,7 +35,7 @@ namespace detail {
 
 bool same_name(std::string_view a, std::string_view b) { return lower_case(a) == lower_case(b); }
 
-std::string one_of(std::span<const std::string> names) { return "one of " + joined(names); }
+std::string one_of(std::span<const std::string> names) { return "one of " + lockstep::joined(names); }
 
 void refuse_name(std::string_view text, const std::string& accepted) {
   throw ConfigError("options", {.what = "an option has no value of that name",

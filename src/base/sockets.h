@@ -3,6 +3,7 @@
 
 #include <netdb.h>
 
+#include <cerrno>
 #include <chrono>
 #include <memory>
 #include <string>
@@ -29,6 +30,9 @@ LOCKSTEP_API Expected<AddressList> resolve(const std::string& host, int port, in
 
 /// Blocks until poll() reports one of `events` or an error on `fd`; false when the deadline passed.
 LOCKSTEP_API bool await_ready(int fd, short events, Deadline deadline);
+
+/// Whether a call on a non-blocking socket that failed with this errno may succeed later.
+inline bool is_transient(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }
 
 /// A non-blocking connection with host:port, or the reason why there is none. Tries all addresses of the
 /// host: the next one as soon as one has failed or has not answered for a moment, so that none uses up all

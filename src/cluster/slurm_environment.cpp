@@ -15,13 +15,12 @@ namespace lockstep {
 namespace {
 
 constexpr cluster::Source kSetBy = {"SLURM's srun", "SLURM_NTASKS"};
-constexpr int kDefaultPort = 12'910;
 constexpr int kFirstPort = 15'000;
 constexpr int kPorts = 10'000;
 constexpr int kPortsBetweenSteps = 7'919;               // a prime, so that few steps of a job share a port
 constexpr const char* kInteractiveStep = "4294967290";  // SLURM_INTERACTIVE_STEP of slurm.h
 
-int read(const char* name, int fallback, int min = 0) {
+int read_slurm(const char* name, int fallback, int min = 0) {
   return cluster::read_int({.name = name, .set_by = kSetBy, .min = min}, fallback);
 }
 
@@ -39,7 +38,8 @@ bool is_shell() {
 
 // The number of tasks per node, which decides which ranks share a node; with --ntasks alone SLURM chooses it.
 int read_tasks_per_node(int world_size) {
-  if (world_size == 1 || cluster::is_set("SLURM_NTASKS_PER_NODE")) return read("SLURM_NTASKS_PER_NODE", 1, 1);
+  if (world_size == 1 || cluster::is_set("SLURM_NTASKS_PER_NODE"))
+    return read_slurm("SLURM_NTASKS_PER_NODE", 1, 1);
   throw ConfigError("cluster",
                     {.what = "environment variable SLURM_NTASKS_PER_NODE",
                      .expected = "an integer >= 1, as SLURM_NTASKS is " + std::to_string(world_size),
@@ -56,13 +56,13 @@ std::string first_host() {
 
 int port_of_step() {
   const auto job = SlurmEnvironment::job_id();
-  if (!job) return kDefaultPort;
-  const std::int64_t step = read("SLURM_STEP_ID", 0);
+  if (!job) return cluster::kDefaultPort;
+  const std::int64_t step = read_slurm("SLURM_STEP_ID", 0);
   return kFirstPort + static_cast<int>((*job + step * kPortsBetweenSteps) % kPorts);
 }
 
 int read_num_nodes(int world_size, int per_node) {
-  return read("SLURM_NNODES", std::max(1, world_size / per_node), 1);
+  return read_slurm("SLURM_NNODES", std::max(1, world_size / per_node), 1);
 }
 
 RankPlace read_place() {
@@ -114,7 +114,7 @@ void require_usable(int requeue_signal) {
 bool SlurmEnvironment::detect() {
   if (!cluster::is_set("SLURM_NTASKS") || is_shell() || cluster::started_by_mpirun()) return false;
   const bool is_task = cluster::is_set("SLURM_STEP_ID") && cluster::is_set("SLURM_PROCID");
-  if (!is_task && read("SLURM_NTASKS", 1) > 1)
+  if (!is_task && read_slurm("SLURM_NTASKS", 1) > 1)
     warn_once("cluster.srun",
               "this job has " + *env::get("SLURM_NTASKS") +
                   " tasks (SLURM_NTASKS), but srun did not start this process: it is none of them; "
@@ -153,11 +153,11 @@ std::optional<std::string> SlurmEnvironment::job_to_requeue() {
   return part("SLURM_ARRAY_JOB_ID") + "_" + part("SLURM_ARRAY_TASK_ID");
 }
 
-int SlurmEnvironment::restart_count() { return read("SLURM_RESTART_COUNT", 0); }
+int SlurmEnvironment::restart_count() { return read_slurm("SLURM_RESTART_COUNT", 0); }
 
 std::optional<int> SlurmEnvironment::step() {
   if (!cluster::is_set("SLURM_STEP_ID") || is_shell()) return std::nullopt;
-  return read("SLURM_STEP_ID", 0);
+  return read_slurm("SLURM_STEP_ID", 0);
 }
 
 bool SlurmEnvironment::auto_requeue() const {

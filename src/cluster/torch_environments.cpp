@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::string_view kStarter = "whoever starts the ranks; unset it to let lockstep start them";
 
-int read(const char* name, int fallback) {
+int read_own(const char* name, int fallback) {
   return cluster::read_int({.name = name, .set_by = kStarter}, fallback);
 }
 
@@ -49,8 +49,8 @@ LightningEnvironment::LightningEnvironment()
     : external_(cluster::is_set("LOCAL_RANK")),
       main_address_(cluster::read_address(kStarter, "127.0.0.1")),
       main_port_(cluster::read_port(kStarter, 0)),
-      local_rank_(read("LOCAL_RANK", 0)),
-      node_rank_(read("NODE_RANK", read("GROUP_RANK", 0))),
+      local_rank_(read_own("LOCAL_RANK", 0)),
+      node_rank_(read_own("NODE_RANK", read_own("GROUP_RANK", 0))),
       local_world_size_(cluster::read_local_world_size(kStarter)),
       told_world_size_(read_world_size()) {}
 
@@ -197,7 +197,6 @@ cluster::Source torchrun() {
 }
 
 constexpr const char* kDefaultAddress = "127.0.0.1";
-constexpr int kDefaultPort = 12910;
 
 int require_rank(const char* name, int world_size) {
   return cluster::require_int(
@@ -226,10 +225,10 @@ RankPlace read_torchrun_place() {
                   .node_rank = cluster::read_int({.name = "GROUP_RANK", .set_by = torchrun()}, 0),
                   .local_world_size = cluster::read_local_world_size(torchrun()),
                   .main_address = cluster::read_address(torchrun(), kDefaultAddress),
-                  .main_port = cluster::read_port(torchrun(), kDefaultPort)};
+                  .main_port = cluster::read_port(torchrun(), cluster::kDefaultPort)};
   require_local_rank(place);
   warn_if_unset("MASTER_ADDR", kDefaultAddress, place.global_rank);
-  warn_if_unset("MASTER_PORT", std::to_string(kDefaultPort), place.global_rank);
+  warn_if_unset("MASTER_PORT", std::to_string(cluster::kDefaultPort), place.global_rank);
   return place;
 }
 

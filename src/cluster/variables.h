@@ -13,6 +13,7 @@ namespace lockstep::cluster {
 constexpr int kNoLimit = 2'147'483'647;
 constexpr int kMaxPort = 65'535;
 constexpr int kMaxRanks = 1'000'000;
+constexpr int kDefaultPort = 12'910;  ///< of rank 0, where the launcher names none
 
 /// The program that sets the variables of an environment, and the variable by which the environment is
 /// detected.

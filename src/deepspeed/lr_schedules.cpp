@@ -148,7 +148,7 @@ std::optional<Betas> cycled_betas(const OneCycle& s, std::int64_t t, const Group
 
 namespace {
 
-using Row = Choice<Scheduler>;
+using SchedulerChoice = Choice<Scheduler>;
 
 void describe_total(OptionVisitor& v, AutoOr<std::optional<std::int64_t>>& total_num_steps) {
   v.field("total_num_steps", total_num_steps, "Optimizer steps of the whole run", at_least(0));
@@ -207,14 +207,14 @@ std::span<const OptionName<WarmupType>> option_names(WarmupType) {
   return rows;
 }
 
-std::span<const Row> scheduler_choices() {
+std::span<const SchedulerChoice> scheduler_choices() {
   static const std::array rows{
-      Row{"none", NoScheduler{}, "the program's own"},
-      Row{"WarmupLR", WarmupLR{}, "up, then constant"},
-      Row{"WarmupDecayLR", WarmupDecayLR{}, "up, then down in a line"},
-      Row{"WarmupCosineLR", WarmupCosineLR{}, "up, then down half a cosine"},
-      Row{"OneCycle", OneCycle{}, "up and down, then decay"},
-      Row{"LRRangeTest", LRRangeTest{}, "up for ever, to find a good rate"},
+      SchedulerChoice{"none", NoScheduler{}, "the program's own"},
+      SchedulerChoice{"WarmupLR", WarmupLR{}, "up, then constant"},
+      SchedulerChoice{"WarmupDecayLR", WarmupDecayLR{}, "up, then down in a line"},
+      SchedulerChoice{"WarmupCosineLR", WarmupCosineLR{}, "up, then down half a cosine"},
+      SchedulerChoice{"OneCycle", OneCycle{}, "up and down, then decay"},
+      SchedulerChoice{"LRRangeTest", LRRangeTest{}, "up for ever, to find a good rate"},
   };
   return rows;
 }

@@ -12,9 +12,11 @@ constexpr std::string_view kOneBit =
     "DeepSpeed 0.19 has removed the 1-bit optimizers; use Adam, AdamW or Lamb";
 constexpr std::string_view kMup = "mup is not supported";
 
-using Row = Choice<Optimizer>;
+using OptimizerChoice = Choice<Optimizer>;
 
-Row unavailable(std::string_view name, std::string_view why) { return {name, NoOptimizer{}, "", why}; }
+OptimizerChoice unavailable(std::string_view name, std::string_view why) {
+  return {name, NoOptimizer{}, "", why};
+}
 
 void describe_decay(OptionVisitor& v, AutoOr<double>& weight_decay) {
   v.field("weight_decay", weight_decay, "Weight decay: factor of the weights, times lr", at_least(0));
@@ -97,16 +99,16 @@ void describe(OptionVisitor& v, Muon& o) {
   v.field("ns_method", o.ns_method, "How matrices are made orthogonal");
 }
 
-std::span<const Row> optimizer_choices() {
+std::span<const OptimizerChoice> optimizer_choices() {
   static const std::array rows{
-      Row{"none", NoOptimizer{}, "the program's own"},
-      Row{"Adam", Adam{}, "Adam, decay decoupled unless adam_w_mode is false"},
-      Row{"AdamW", AdamW{}, "Adam with decoupled decay"},
-      Row{"Adagrad", Adagrad{}, "sums of squares"},
-      Row{"Lion", Lion{}, "sign of a momentum"},
-      Row{"Lamb", Lamb{}, "Adam with a trust ratio for each layer"},
-      Row{"SGD", Sgd{}, "gradient descent with momentum"},
-      Row{"Muon", Muon{}, "orthogonal updates for matrices, Adam for the rest"},
+      OptimizerChoice{"none", NoOptimizer{}, "the program's own"},
+      OptimizerChoice{"Adam", Adam{}, "Adam, decay decoupled unless adam_w_mode is false"},
+      OptimizerChoice{"AdamW", AdamW{}, "Adam with decoupled decay"},
+      OptimizerChoice{"Adagrad", Adagrad{}, "sums of squares"},
+      OptimizerChoice{"Lion", Lion{}, "sign of a momentum"},
+      OptimizerChoice{"Lamb", Lamb{}, "Adam with a trust ratio for each layer"},
+      OptimizerChoice{"SGD", Sgd{}, "gradient descent with momentum"},
+      OptimizerChoice{"Muon", Muon{}, "orthogonal updates for matrices, Adam for the rest"},
       unavailable("OneBitAdam", kOneBit),
       unavailable("ZeroOneAdam", kOneBit),
       unavailable("OneBitLamb", kOneBit),

@@ -15,14 +15,13 @@
 #include <lockstep/base/options.h>
 #include <lockstep/deepspeed/config.h>
 
+#include "base/format.h"
 #include "base/option_keys.h"
 #include "deepspeed/hjson.h"
 #include "formats/file_text.h"
 
 namespace lockstep::deepspeed {
 namespace {
-
-constexpr double kBeyondInt64 = 9223372036854775808.0;  // 2^63
 
 /// `2e8` as `200000000`; text that is no whole number of 64 bits is returned unchanged.
 std::string whole(const std::string& text) {

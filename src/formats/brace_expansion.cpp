@@ -42,7 +42,7 @@ std::vector<std::string_view> alternatives(std::string_view text) {
   return parts;
 }
 
-std::optional<std::int32_t> number(std::string_view text) {
+std::optional<std::int32_t> whole_number(std::string_view text) {
   std::int32_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (text.empty() || error != std::errc() || end != text.data() + text.size()) return std::nullopt;
@@ -78,11 +78,11 @@ std::optional<NumberRange> range(std::string_view text) {
   auto last = text.substr(dots + 2);
   std::optional<std::int32_t> step = 1;
   if (const auto more = last.find(".."); more != std::string_view::npos) {
-    step = number(last.substr(more + 2));
+    step = whole_number(last.substr(more + 2));
     last = last.substr(0, more);
   }
-  const auto from = number(first);
-  const auto to = number(last);
+  const auto from = whole_number(first);
+  const auto to = whole_number(last);
   if (!from || !to || !step) return std::nullopt;
   const bool padded = is_padded(first) || is_padded(last);
   return NumberRange{.first = *from,

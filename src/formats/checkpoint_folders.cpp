@@ -92,15 +92,15 @@ fs::path tagged_folder(const fs::path& folder, const std::string& tag) {
 
 namespace {
 
-constexpr std::size_t kDigits = 8;  // of HOST and of NUMBER
+constexpr std::size_t kSiblingDigits = 8;  // of HOST and of NUMBER
 
 std::string host_digits() {
   const auto name = host_name();
-  return checksum(std::as_bytes(std::span(name))).substr(0, kDigits);
+  return checksum(std::as_bytes(std::span(name))).substr(0, kSiblingDigits);
 }
 
 std::string random_digits() {
-  std::array<char, kDigits + 1> digits{};
+  std::array<char, kSiblingDigits + 1> digits{};
   std::snprintf(digits.data(), digits.size(), "%08x", std::random_device()());
   return digits.data();
 }
@@ -111,13 +111,14 @@ bool is_hexadecimal(std::string_view text) {
 
 // NAME of .NAME.HOST-NUMBER.KIND; nothing for other names.
 std::optional<std::string_view> name_in(std::string_view sibling, std::string_view kind) {
-  constexpr auto kMiddle = 2 * kDigits + 1;  // HOST-NUMBER
+  constexpr auto kMiddle = 2 * kSiblingDigits + 1;  // HOST-NUMBER
   const auto suffix = "." + std::string(kind);
   const auto rest = kMiddle + suffix.size();
   if (sibling.size() < rest + 3 || sibling.front() != '.' || !sibling.ends_with(suffix)) return std::nullopt;
   const auto middle = sibling.substr(sibling.size() - rest, kMiddle);
-  const bool is_one = sibling[sibling.size() - rest - 1] == '.' && middle[kDigits] == '-' &&
-                      is_hexadecimal(middle.substr(0, kDigits)) && is_hexadecimal(middle.substr(kDigits + 1));
+  const bool is_one = sibling[sibling.size() - rest - 1] == '.' && middle[kSiblingDigits] == '-' &&
+                      is_hexadecimal(middle.substr(0, kSiblingDigits)) &&
+                      is_hexadecimal(middle.substr(kSiblingDigits + 1));
   if (!is_one) return std::nullopt;
   return sibling.substr(1, sibling.size() - rest - 2);
 }
@@ -169,7 +170,8 @@ fs::path checkpoint_of(const fs::path& path, std::string_view kind) {
 
 bool is_of_this_host(const fs::path& sibling) {
   const auto stem = sibling.stem().string();
-  return stem.size() > 2 * kDigits && stem.substr(stem.size() - 2 * kDigits - 1, kDigits) == host_digits();
+  return stem.size() > 2 * kSiblingDigits &&
+         stem.substr(stem.size() - 2 * kSiblingDigits - 1, kSiblingDigits) == host_digits();
 }
 
 fs::path newest_older(const fs::path& checkpoint) {

@@ -19,7 +19,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr auto kFormat = "lockstep-checkpoint";
 constexpr int kFormatVersion = 2;
-constexpr std::size_t kDigits = 32;
+constexpr std::size_t kChecksumDigits = 32;
 
 [[noreturn]] void refuse(const std::string& what, std::string expected, std::string got) {
   throw CheckpointError("checkpoint", {.what = what, .expected = std::move(expected), .got = std::move(got)});
@@ -61,7 +61,8 @@ std::map<std::string, int> mesh_from(const Json& json) {
 
 std::string checksum_from(const Json& json) {
   const auto digits = json.get<std::string>();
-  if (digits.size() != kDigits) refuse("manifest.json", "a checksum of 32 digits", "\"" + digits + "\"");
+  if (digits.size() != kChecksumDigits)
+    refuse("manifest.json", "a checksum of 32 digits", "\"" + digits + "\"");
   return digits;
 }
 

@@ -20,11 +20,11 @@ namespace {
 
 using detail::in_quotes;
 
-constexpr std::string_view kBlanks = " \t";
+constexpr std::string_view kBlanksOfFields = " \t";
 
 /// The number in `field`, also one that is infinite, too large for a double, or NaN.
 std::optional<double> any_number(std::string_view field) {
-  field = detail::trimmed(field, kBlanks);
+  field = detail::trimmed(field, kBlanksOfFields);
   if (field.size() > 1 && field[0] == '+' && field[1] != '-') field.remove_prefix(1);
   double value = 0;
   const char* end = field.data() + field.size();
@@ -33,7 +33,7 @@ std::optional<double> any_number(std::string_view field) {
   return error == std::errc() ? value : std::numeric_limits<double>::infinity();
 }
 
-std::optional<double> number(std::string_view field) {
+std::optional<double> finite_number(std::string_view field) {
   const auto value = any_number(field);
   return value && std::isfinite(*value) ? value : std::nullopt;
 }
@@ -47,7 +47,7 @@ std::size_t closing_quote(std::string_view text, std::size_t opening) {
 
 /// Where the first field of `line` ends, which may be in double quotes as RFC 4180 has it.
 std::size_t end_of_field(std::string_view line, char delimiter) {
-  const auto first = line.find_first_not_of(kBlanks);
+  const auto first = line.find_first_not_of(kBlanksOfFields);
   const bool is_quoted = first != line.npos && line[first] == '"' && delimiter != '"';
   const auto closing = is_quoted ? closing_quote(line, first) : 0;
   return closing == line.npos ? line.npos : line.find(delimiter, closing);
@@ -59,7 +59,7 @@ template <class Visit>
 void each_field(std::string_view line, char delimiter, Visit visit) {
   for (;;) {
     const std::size_t end = end_of_field(line, delimiter);
-    auto field = detail::trimmed(line.substr(0, end), kBlanks);
+    auto field = detail::trimmed(line.substr(0, end), kBlanksOfFields);
     if (field.starts_with('"') && closing_quote(field, 0) == field.size() - 1)
       field = field.substr(1, field.size() - 2);
     if (!visit(field) || end == std::string_view::npos) return;
@@ -110,7 +110,7 @@ class Reader {
 
   // Where the delimiter is a blank, a line of blanks has empty fields.
   bool is_blank(std::string_view line) const {
-    return detail::trimmed(line, kBlanks).empty() && line.find(options_.delimiter) == line.npos;
+    return detail::trimmed(line, kBlanksOfFields).empty() && line.find(options_.delimiter) == line.npos;
   }
 
   void take_names(std::string_view line) {
@@ -126,10 +126,10 @@ class Reader {
     std::int64_t fields = 0;
     each_field(line, options_.delimiter, [&](std::string_view field) {
       ++fields;
-      const auto value = number(field);
+      const auto value = finite_number(field);
       if (!value) {
         fail("column " + std::to_string(fields) + " holds no number", "a finite number",
-             detail::trimmed(field, kBlanks).empty() ? "an empty field" : in_quotes(field));
+             detail::trimmed(field, kBlanksOfFields).empty() ? "an empty field" : in_quotes(field));
       }
       table_.values.push_back(*value);
       return true;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,7 +21,6 @@ namespace lockstep::detail {
 namespace {
 
 constexpr std::size_t kBlockBytes = std::size_t{1} << 18;
-constexpr std::size_t kPiece = std::size_t{1} << 30;  // zlib counts in 32 bits
 constexpr int kWithGzipHeader = MAX_WBITS + 16;
 constexpr std::string_view kMagic = "\x1f\x8b";
 
@@ -122,7 +122,7 @@ bool GzipFile::begin_member() {
 std::size_t GzipFile::read_gzip(std::span<char> bytes) {
   auto& source = *source_;
   auto& stream = source.stream;
-  const auto wanted = std::min(bytes.size(), kPiece);
+  const auto wanted = std::min<std::size_t>(bytes.size(), std::numeric_limits<uInt>::max());
   for (;;) {
     if (!source.is_in_member && !begin_member()) return 0;
     if (source.unread().empty() && !fill())

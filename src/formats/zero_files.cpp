@@ -16,7 +16,7 @@ using Names = std::set<std::string>;
 
 constexpr auto kModelEnd = "_model_states.pt";
 constexpr auto kOptimizerEnd = "_optim_states.pt";
-constexpr auto kModel = "mp_rank_00_model_states.pt";
+constexpr auto kModelName = "mp_rank_00_model_states.pt";
 constexpr auto kBf16 = "bf16_";
 constexpr int kLastStage = 3;
 
@@ -160,10 +160,10 @@ std::vector<OpenedTorchFile> open_models(const fs::path& folder, const Names& na
 
 /// Below stage 3 one rank saves the model.
 OpenedTorchFile open_model(const fs::path& folder, Names names, int stage) {
-  auto model = opened(folder, names, kModel);
-  names.erase(kModel);
+  auto model = opened(folder, names, kModelName);
+  names.erase(kModelName);
   refuse_left_over(folder, names, kModelEnd,
-                   "it is of stage " + std::to_string(stage) + ", and has " + kModel);
+                   "it is of stage " + std::to_string(stage) + ", and has " + kModelName);
   return model;
 }
 

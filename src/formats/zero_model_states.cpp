@@ -14,7 +14,6 @@ namespace lockstep::detail {
 namespace {
 
 using safetensors::Dtype;
-using Tensors = std::vector<StoredTensorView>;
 
 /// The dict under `key`, or nullptr where it is None or missing.
 const pickle::Dict* dict_or_none(const OpenedTorchFile& file, const char* key) {
@@ -38,7 +37,7 @@ class Collector {
   explicit Collector(const ZeroCheckpoint& checkpoint)
       : checkpoint_(checkpoint), model_(checkpoint.model()) {}
 
-  Tensors all(bool exclude_frozen) {
+  std::vector<StoredTensorView> all(bool exclude_frozen) {
     if (checkpoint_.stage() == 0) {
       add_model();
     } else {
@@ -192,7 +191,7 @@ class Collector {
 
   const ZeroCheckpoint& checkpoint_;
   const OpenedTorchFile& model_;
-  Tensors tensors_;
+  std::vector<StoredTensorView> tensors_;
   std::unordered_map<std::string, std::size_t> numbers_;  // in tensors_, by name
   std::unordered_map<const OpenedTorchFile*, ByName> fragments_;
 };

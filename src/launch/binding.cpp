@@ -3,7 +3,6 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <array>
 #include <fstream>
 #include <functional>
 #include <map>
@@ -20,12 +19,8 @@
 namespace lockstep {
 namespace {
 
-constexpr std::array<OptionName<BindingKind>, 4> kNames = {{{"node", BindingKind::kNode},
-                                                            {"socket", BindingKind::kSocket},
-                                                            {"exclusive", BindingKind::kExclusive},
-                                                            {"core-complex", BindingKind::kCoreComplex}}};
 constexpr int kMaxProcessor = 65'535;
-constexpr const char* kAccepted = "numbers and ranges of processors, such as 0-3,8";
+constexpr const char* kAcceptedProcessors = "numbers and ranges of processors, such as 0-3,8";
 
 using Cores = std::vector<CpuCore>;
 
@@ -123,7 +118,13 @@ void warn_where_shared(std::size_t count, int ranks) {
 
 }  // namespace
 
-std::span<const OptionName<BindingKind>> option_names(BindingKind) { return kNames; }
+std::span<const OptionName<BindingKind>> option_names(BindingKind) {
+  static constexpr OptionName<BindingKind> kNames[] = {{"node", BindingKind::kNode},
+                                                       {"socket", BindingKind::kSocket},
+                                                       {"exclusive", BindingKind::kExclusive},
+                                                       {"core-complex", BindingKind::kCoreComplex}};
+  return kNames;
+}
 
 Expected<std::vector<int>> parse_processors(std::string_view text) {
   std::vector<int> processors;
@@ -134,16 +135,16 @@ Expected<std::vector<int>> parse_processors(std::string_view text) {
     const auto first = OptionType<int>::parse(item.substr(0, dash));
     const auto last = dash == std::string_view::npos ? first : OptionType<int>::parse(item.substr(dash + 1));
     if (!first || !last || *first < 0 || *last < *first || *last > kMaxProcessor)
-      return Unexpected{kAccepted};
+      return Unexpected{kAcceptedProcessors};
     for (int processor = *first; processor <= *last; ++processor) {
       if (seen[static_cast<std::size_t>(processor)])
-        return Unexpected{std::string(kAccepted) + ", each once"};
+        return Unexpected{std::string(kAcceptedProcessors) + ", each once"};
       seen[static_cast<std::size_t>(processor)] = true;
       processors.push_back(processor);
     }
     text.remove_prefix(std::min(text.size(), item.size() + 1));
   }
-  if (processors.empty()) return Unexpected{kAccepted};
+  if (processors.empty()) return Unexpected{kAcceptedProcessors};
   return processors;
 }
 

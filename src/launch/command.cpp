@@ -23,7 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kMaxShown = 200;
+constexpr std::size_t kMaxShownName = 200;
 
 // Why `path` cannot be executed; empty where it can. Does not throw, also for names that are too long for the
 // system.
@@ -39,7 +39,7 @@ std::string why_not(const fs::path& path) {
 }  // namespace
 
 void refuse_program(const std::string& name, const std::string& why) {
-  const auto shown = name.size() > kMaxShown ? name.substr(0, kMaxShown) + "..." : name;
+  const auto shown = name.size() > kMaxShownName ? name.substr(0, kMaxShownName) + "..." : name;
   throw ConfigError("launch",
                     {.what = "program " + shown, .expected = "one that can be executed", .got = why});
 }
@@ -71,7 +71,7 @@ fs::path find_program(const std::string& name) {
     if (why_not(candidate).empty()) return candidate;
     begin = end + 1;
   }
-  const bool is_here = why_not(fs::path(".") / name) != "no such file" && name.size() < kMaxShown;
+  const bool is_here = why_not(fs::path(".") / name) != "no such file" && name.size() < kMaxShownName;
   refuse_program(name, is_here ? "not in PATH; a file of this folder is ./" + name : "not in PATH");
 }
 
@@ -80,7 +80,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kMostOutput = 4096;
-constexpr std::chrono::milliseconds kBetweenLooks{5};
+constexpr std::chrono::milliseconds kEndCheckInterval{5};
 
 struct SpawnPlan {
   posix_spawn_file_actions_t files;
@@ -139,7 +139,7 @@ bool ends_in_time(pid_t pid, Clock::time_point deadline) {
   siginfo_t end{};
   while (::waitid(P_PID, static_cast<id_t>(pid), &end, WEXITED | WNOHANG | WNOWAIT) == 0 && end.si_pid == 0) {
     if (Clock::now() > deadline) return false;
-    std::this_thread::sleep_for(kBetweenLooks);
+    std::this_thread::sleep_for(kEndCheckInterval);
   }
   return true;
 }
@@ -148,7 +148,7 @@ int wait_for(pid_t pid) {
   int status = 0;
   while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
   }
-  return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+  return WIFSIGNALED(status) ? kExitSignalled + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <tuple>
 
+#include "launch/posix.h"
 #include "launch/rank_observer.h"
 
 namespace lockstep::launch {
@@ -60,8 +61,7 @@ using namespace std::chrono_literals;
 
 // The time in which a better cause than a secondary failure may be reported; nodes have already waited for
 // one themselves.
-constexpr auto kEchoPatience = 100ms;
-constexpr int kFailed = 1;
+constexpr auto kNodeEchoPatience = 100ms;
 constexpr auto kFirstNews = 5s;
 constexpr auto kBetweenNews = 60s;
 
@@ -171,7 +171,7 @@ void Coordinator::on_failed(Node node, const NodeFailure& failure, Time now) {
   member.state = State::kFailed;
   if (suspect_ && suspect_->failure.blame >= failure.blame) return;
   suspect_ = Suspect{node, failure, member.request.host};
-  const auto at = failure.blame < Blame::kOwnError ? now + kEchoPatience : now;
+  const auto at = failure.blame < Blame::kOwnError ? now + kNodeEchoPatience : now;
   decide_at_ = std::min(at, decide_at_.value_or(at));
   if (*decide_at_ <= now) decide(now);
 }
@@ -216,7 +216,7 @@ void Coordinator::on_leave(Node node, int signal, Time now) {
   const auto why = name_of(member) + " was stopped by " + signal_name(signal);
   const bool can_go_on = !options_.is_static && !member.request.hosts &&
                          members_.size() >= static_cast<std::size_t>(options_.min_nodes);
-  if (!can_go_on) return end(128 + signal, why);
+  if (!can_go_on) return end(kExitSignalled + signal, why);
   if (is_running()) restart_after(why + "; the other nodes go on without it", std::nullopt, now);
   form_if_due(now);
   settle_claims(node, now);
@@ -238,7 +238,7 @@ void Coordinator::on_lost(Node node, Time now) {
   const auto why = name_of(member) + " is lost";
   lost_.push_back(name_of(member));
   enough_since_.reset();
-  if (options_.is_static && is_running() && num_restarts_ >= max_restarts_) return end(kFailed, why);
+  if (options_.is_static && is_running() && num_restarts_ >= max_restarts_) return end(kExitFailed, why);
   if (is_running()) restart_after(why + "; all ranks are started anew", std::nullopt, now);
   form_if_due(now);
 }
@@ -353,7 +353,7 @@ void Coordinator::on_time(Time now) {
   const auto joined_by = joins_by();
   if (!joined_by || end_ || now < *joined_by) return;
   if (count(State::kJoined) >= static_cast<std::size_t>(options_.min_nodes)) return form();
-  end(kFailed, absent_text());
+  end(kExitFailed, absent_text());
 }
 
 void Coordinator::excuse_silence(Time now) {

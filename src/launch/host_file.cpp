@@ -19,7 +19,7 @@ namespace {
 constexpr std::string_view kBlanks = " \t\r\f\v";
 constexpr std::string_view kSlots = "slots=";
 constexpr int kMaxSlots = 65'536;
-constexpr std::size_t kMaxBytes = std::size_t{16} << 20;
+constexpr std::size_t kMaxHostFileBytes = std::size_t{16} << 20;
 
 struct Line {
   std::string_view text;
@@ -95,10 +95,10 @@ std::vector<Host> read_host_file(const std::filesystem::path& path) {
   if (std::filesystem::is_directory(path, failure)) refuse_file("a folder");
   std::ifstream stream(path, std::ios::binary);
   if (!stream) refuse_file(std::strerror(errno));
-  std::string text(kMaxBytes + 1, '\0');
+  std::string text(kMaxHostFileBytes + 1, '\0');
   stream.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<std::size_t>(stream.gcount()));
-  if (text.size() > kMaxBytes) refuse_file("more than 16 MiB");
+  if (text.size() > kMaxHostFileBytes) refuse_file("more than 16 MiB");
   return parse_host_file(text, path.string());
 }
 

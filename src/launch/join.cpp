@@ -22,6 +22,7 @@
 #include "base/job_log.h"
 #include "base/system.h"
 #include "cluster/environment_end.h"
+#include "launch/posix.h"
 #include "launch/rank_process.h"
 #include "launch/run_files.h"
 #include "launch/signals.h"
@@ -105,9 +106,6 @@ int threads_per_rank() {
 
 namespace {
 
-constexpr int kFailure = 1;
-constexpr int kUsage = 2;
-
 // The first line without control characters: texts of other libraries continue with stack frames.
 std::string one_line(const std::string& text) {
   std::string line = text.substr(0, text.find('\n'));
@@ -120,7 +118,7 @@ std::string one_line(const std::string& text) {
 int exit_code_of(const std::exception& error) {
   if (const auto* process = dynamic_cast<const ProcessError*>(&error)) return process->exit_code();
   if (dynamic_cast<const Terminated*>(&error) != nullptr) return Terminated::kExitCode;
-  return dynamic_cast<const ConfigError*>(&error) != nullptr ? kUsage : kFailure;
+  return dynamic_cast<const ConfigError*>(&error) != nullptr ? launch::kExitUsage : launch::kExitFailed;
 }
 
 // Whether a supervisor reads and reports what this rank has noted.
@@ -170,7 +168,7 @@ int launch::guard_rank(const std::function<int()>& body) {
     const std::string text = "an exception that is no std::exception";
     set_outcome(RankOutcome::kFailed, text);
     print_unless_supervised(text);
-    return kFailure;
+    return launch::kExitFailed;
   }
 }
 

@@ -17,8 +17,8 @@ using rendezvous::ServerConnection;
 using std::chrono::steady_clock;
 
 namespace {
-constexpr std::chrono::seconds kOwnPause{
-    1};  // a longer delay than on a busy machine means that this process was stopped
+// A longer delay than on a busy machine means that this process was stopped.
+constexpr std::chrono::seconds kOwnPause{1};
 }  // namespace
 
 CoordinatorService::CoordinatorService(const RendezvousOptions& options, const JoinRequest& own,
@@ -78,7 +78,6 @@ constexpr auto kPatienceWithPorts = 10s;  // until another program must have rel
 constexpr auto kSaysThatItWaits = 5s;
 constexpr auto kOwnAnswer = 10s;
 constexpr auto kAttempt = 3s;  // during which signals are not handled
-constexpr int kSignalled = 128;
 
 class Search {
  public:
@@ -195,7 +194,7 @@ class Search {
 
   void heed_signals() {
     while (const auto request = events_.signals().next())
-      if (request->is_stop()) ::_exit(kSignalled + request->signal);
+      if (request->is_stop()) ::_exit(kExitSignalled + request->signal);
   }
 
   void say_that_it_waits() {

@@ -74,8 +74,6 @@ ListenSocket listen_on(std::span<const std::string> addresses, int port) {
 namespace lockstep {
 namespace {
 
-constexpr int kCannotExecute = 127;  // the exit code of shells for this
-
 using launch::ListenSocket;
 using launch::RankPlan;
 using launch::StatusTable;
@@ -206,7 +204,7 @@ int launch_reexec(const LaunchOptions& given, int argc, char** argv) {
     images[plan.local_rank].execute();
     use_rank_status(launch.statuses[plan.local_rank]);
     set_outcome(RankOutcome::kFailed, "[launch] cannot execute this program again");
-    ::_exit(kCannotExecute);
+    ::_exit(launch::kExitCannotExecute);
   });
   return end.exit_code;
 }
@@ -238,11 +236,12 @@ void launch::refuse_in_rank() {
 
 namespace {
 
-constexpr const char* kAccepted = "0 (none), 1 (stdout), 2 (stderr) or 3 (both), or LOCAL_RANK:NUMBER,...";
+constexpr const char* kAcceptedStreams =
+    "0 (none), 1 (stdout), 2 (stderr) or 3 (both), or LOCAL_RANK:NUMBER,...";
 
 Expected<int> number_of(std::string_view text, int max) {
   const auto number = OptionType<int>::parse(text);
-  if (!number || *number < 0 || *number > max) return Unexpected{kAccepted};
+  if (!number || *number < 0 || *number > max) return Unexpected{kAcceptedStreams};
   return *number;
 }
 
@@ -253,17 +252,17 @@ Expected<StreamChoice> StreamChoice::parse(std::string_view text) {
   StreamChoice choice;
   if (text.find(':') == std::string_view::npos) {
     const auto all = number_of(text, kBoth);
-    if (!all) return Unexpected{kAccepted};
+    if (!all) return Unexpected{kAcceptedStreams};
     choice.all_ = *all;
     return choice;
   }
   for (bool is_over = false; !is_over;) {
     const auto item = text.substr(0, text.find(','));
     const auto colon = item.find(':');
-    if (colon == std::string_view::npos) return Unexpected{kAccepted};
+    if (colon == std::string_view::npos) return Unexpected{kAcceptedStreams};
     const auto rank = number_of(item.substr(0, colon), kMaxRank),
                streams = number_of(item.substr(colon + 1), kBoth);
-    if (!rank || !streams) return Unexpected{kAccepted};
+    if (!rank || !streams) return Unexpected{kAcceptedStreams};
     if (!choice.by_rank_.emplace(*rank, *streams).second)
       return Unexpected{"each local rank once, in LOCAL_RANK:NUMBER,..."};
     is_over = item.size() == text.size();

@@ -12,7 +12,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr int kSignalled = 128;
 constexpr auto kFarewell = 1000ms;
 constexpr auto kPatienceWithReaders = 1000ms;
 
@@ -68,7 +67,7 @@ NodeOrder NodeLink::await_order() {
     while (const auto request = events_.signals().next()) {
       if (!request->is_stop()) continue;
       leave(request->signal);
-      return {.kind = NodeOrder::kExit, .exit_code = kSignalled + request->signal};
+      return {.kind = NodeOrder::kExit, .exit_code = kExitSignalled + request->signal};
     }
   }
   print_news();

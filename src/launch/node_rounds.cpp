@@ -33,8 +33,6 @@ namespace {
 
 using std::chrono::steady_clock;
 
-constexpr int kSignalled = 128;
-
 std::string key_of(const ProgramOptions& options) {
   const auto& token = options.rendezvous->token;
   return token.empty() ? job_token().value_or(options.run_id) : token;
@@ -125,7 +123,7 @@ class Node {
         run_(placed(options_, round),
              {.number = round.number, .restarts = round.restarts, .store = &*store_, .observer = &*link_});
     if (end.was_asked_to_stop) {
-      link_->leave(end.exit_code > kSignalled ? end.exit_code - kSignalled : SIGTERM);
+      link_->leave(end.exit_code > kExitSignalled ? end.exit_code - kExitSignalled : SIGTERM);
       return {.kind = NodeOrder::kExit, .exit_code = end.exit_code};
     }
     const auto order = link_->after(end.exit_code == 0);

@@ -162,8 +162,6 @@ void OrphanReaper::look() {
 
 namespace {
 
-constexpr int kKilled = 128;
-
 // Wakes this process, should both have been stopped, when the first one is killed, so that it can stop the
 // ranks.
 void wake_at_end_of_first_process() { ::prctl(PR_SET_PDEATHSIG, SIGCONT); }
@@ -198,7 +196,7 @@ int wait_for(pid_t supervisor, SignalScope& signals) {
   }
   int status = 0;
   ::waitpid(supervisor, &status, 0);
-  return WIFSIGNALED(status) ? kKilled + WTERMSIG(status) : WEXITSTATUS(status);
+  return WIFSIGNALED(status) ? kExitSignalled + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
 }  // namespace
@@ -211,7 +209,7 @@ void Lifeline::look() {
   char none = 0;
   if (::read(first_process_.get(), &none, 1) != 0) return;  // the pipe is still open
   kill_descendants();
-  ::_exit(kKilled + SIGKILL);
+  ::_exit(kExitSignalled + SIGKILL);
 }
 
 int run_guarded(const std::function<int(LauncherEvents&)>& body) {

@@ -56,7 +56,7 @@ void Outlet::flush_within(std::chrono::milliseconds patience) {
 
 namespace {
 
-constexpr std::size_t kLongestLine = std::size_t{16} << 20;
+constexpr std::size_t kLongestOutputLine = std::size_t{16} << 20;
 constexpr std::size_t kMostHeld = std::size_t{1} << 20;
 constexpr itimerspec kLineTimeout{.it_interval = {}, .it_value = {.tv_sec = 1, .tv_nsec = 0}};
 
@@ -79,7 +79,7 @@ void LineOutlet::add(Writer writer, std::string_view part, bool ends) {
   if (ends) return release();
   owner_ = writer;
   length_ += part.size();
-  if (length_ > kLongestLine) return cut();
+  if (length_ > kLongestOutputLine) return cut();
   start_timer();
 }
 

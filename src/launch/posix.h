@@ -13,6 +13,12 @@
 
 namespace lockstep::launch {
 
+// Exit codes as shells have them.
+inline constexpr int kExitFailed = 1;
+inline constexpr int kExitUsage = 2;
+inline constexpr int kExitCannotExecute = 127;
+inline constexpr int kExitSignalled = 128;  ///< plus the number of the signal
+
 /// @throws Error with the text of errno
 [[noreturn]] inline void throw_errno(const std::string& what, const std::string& hint = {}) {
   if (errno == EMFILE) throw too_many_open_files(what);

@@ -119,7 +119,7 @@ namespace {
 // The parent may have died before the kernel was asked to kill this process with it.
 void tie_to_parent(pid_t parent) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (::getppid() != parent) ::_exit(128 + SIGKILL);
+  if (::getppid() != parent) ::_exit(kExitSignalled + SIGKILL);
 }
 
 // noexcept: nothing that a rank throws may unwind into the supervisor's frames, of which it has a copy.

@@ -78,7 +78,7 @@ struct ProcessEnd {
 
   bool failed() const { return signal != 0 || exit_code != 0; }
   /// What a shell would report.
-  int status() const { return signal != 0 ? 128 + signal : exit_code; }
+  int status() const { return signal != 0 ? kExitSignalled + signal : exit_code; }
 };
 
 /// A rank that was started.

@@ -13,14 +13,12 @@
 #include <net/if.h>
 
 #include "base/sockets.h"
+#include "launch/posix.h"
 
 namespace lockstep::launch {
 namespace {
 
 constexpr int kNoConnection = 255;  // the exit code of ssh for this
-constexpr int kNotFound = 127;      // the exit code of shells for this
-constexpr int kFailed = 1;
-constexpr int kEndedBySignal = 128;  // plus the number of the signal
 
 }  // namespace
 
@@ -87,7 +85,7 @@ void RemoteHost::look() {
 bool RemoteHost::is_lost() const {
   if (alive() || !is_ready_ || failure_ || shell_.told_to_stop) return false;
   const int code = shell_.end->status();
-  return code == kNoConnection || code > kEndedBySignal;
+  return code == kNoConnection || code > kExitSignalled;
 }
 
 Blame RemoteHost::blame() const {
@@ -105,7 +103,7 @@ std::string RemoteHost::cause() const {
   const auto code = std::to_string(shell_.end->exit_code);
   if (shell_.end->exit_code == 0 && !is_ready_)
     return who + "its remote shell ended without starting lockstep" + last;
-  if (shell_.end->exit_code == kNotFound && !is_ready_) return who + "lockstep is not there" + last;
+  if (shell_.end->exit_code == kExitCannotExecute && !is_ready_) return who + "lockstep is not there" + last;
   if (is_ready_ && shell_.end->exit_code != kNoConnection)
     return who + "lockstep run exited with code " + code + last;
   return who + (is_ready_ ? "the connection was lost" : "cannot be reached") +
@@ -115,7 +113,7 @@ std::string RemoteHost::cause() const {
 int RemoteHost::exit_code() const {
   if (failure_) return failure_->exit_code;
   const int code = shell_.end->status();
-  return code == kNoConnection || code == 0 ? kFailed : code;
+  return code == kNoConnection || code == 0 ? kExitFailed : code;
 }
 
 namespace {
@@ -123,11 +121,9 @@ namespace {
 using namespace std::chrono_literals;
 
 // Longer than a launcher waits for a root cause among its own ranks.
-constexpr auto kEchoPatience = 500ms;
+constexpr auto kHostEchoPatience = 500ms;
 // The time for the other hosts to end after the first one has ended well, which it does last.
 constexpr auto kLateEnd = 5s;
-// `timeout` and shells may signal a process and then its group: that is one request, not two.
-constexpr auto kSameRequest = 200ms;
 
 }  // namespace
 
@@ -163,8 +159,8 @@ int RemoteJob::run() {
     meet_deadlines();
   }
   relay_.look();
-  if (interrupted_by_ != 0) return 128 + interrupted_by_;
-  if (never_started_) return kFailed;
+  if (interrupted_by_ != 0) return kExitSignalled + interrupted_by_;
+  if (never_started_) return kExitFailed;
   return root_cause_ == nullptr ? 0 : root_cause_->exit_code();
 }
 
@@ -248,7 +244,7 @@ void RemoteJob::look_for_root_cause() {
   for (const auto& host : hosts_) {
     if (host.blame() <= (root_cause_ ? root_cause_->blame() : Blame::kNone)) continue;
     root_cause_ = &host;
-    const auto name_at = Clock::now() + (host.blame() < Blame::kOwnError ? kEchoPatience : 0ms);
+    const auto name_at = Clock::now() + (host.blame() < Blame::kOwnError ? kHostEchoPatience : 0ms);
     name_at_ = std::min(name_at, name_at_.value_or(name_at));
   }
 }

@@ -20,9 +20,9 @@
 namespace lockstep::launch {
 namespace {
 
-constexpr std::string_view kTitle = "lockstep-order ";
-constexpr std::size_t kMaxLine = 40;
-constexpr int kMaxBytes = 1 << 26;
+constexpr std::string_view kOrderTitle = "lockstep-order ";
+constexpr std::size_t kLongestOrderLine = 40;
+constexpr int kMaxOrderBytes = 1 << 26;
 
 [[noreturn]] void refuse(const std::string& got) {
   throw Error("launch", {.what = "cannot read from stdin what this host is to do",
@@ -42,7 +42,7 @@ void read_exactly(int fd, std::string& bytes) {
 // Reads byte by byte, since what follows the payload is read by others.
 std::string read_first_line(int fd) {
   std::string line, letter(1, '\0');
-  while (line.size() < kMaxLine) {
+  while (line.size() < kLongestOrderLine) {
     read_exactly(fd, letter);
     if (letter == "\n") return line;
     line += letter;
@@ -71,7 +71,7 @@ std::string encode(const RemoteCommandPayload& payload) {
   add(std::to_string(payload.variables.size()));
   for (const auto& [name, value] : payload.variables) add(name + "=" + value);
   for (const auto& argument : payload.arguments) add(argument);
-  return std::string(kTitle) + std::to_string(bytes.size()) + "\n" + bytes;
+  return std::string(kOrderTitle) + std::to_string(bytes.size()) + "\n" + bytes;
 }
 
 RemoteCommandPayload decode_payload(std::string_view bytes) {
@@ -94,8 +94,8 @@ RemoteCommandPayload decode_payload(std::string_view bytes) {
 
 RemoteCommandPayload read_payload(int fd) {
   const auto line = read_first_line(fd);
-  const auto size = OptionType<int>::parse(line.substr(std::min(line.size(), kTitle.size())));
-  if (!line.starts_with(kTitle) || !size || *size < 0 || *size > kMaxBytes) refuse("another text");
+  const auto size = OptionType<int>::parse(line.substr(std::min(line.size(), kOrderTitle.size())));
+  if (!line.starts_with(kOrderTitle) || !size || *size < 0 || *size > kMaxOrderBytes) refuse("another text");
   std::string bytes(static_cast<std::size_t>(*size), '\0');
   read_exactly(fd, bytes);
   return decode_payload(bytes);
@@ -137,7 +137,7 @@ std::optional<NodeReport> decode_message(std::string_view line) {
 
 namespace {
 
-constexpr std::size_t kLongestLine = 100;
+constexpr std::size_t kLongestStarterLine = 100;
 
 bool is_readable(int fd) {
   pollfd watched{.fd = fd, .events = POLLIN, .revents = 0};
@@ -149,7 +149,7 @@ bool is_readable(int fd) {
       "lockstep: stdin has ended, to which this run is tied: all ranks are killed\n";
   [[maybe_unused]] const auto written = ::write(STDERR_FILENO, kText.data(), kText.size());
   kill_descendants();
-  ::_exit(128 + SIGKILL);
+  ::_exit(kExitSignalled + SIGKILL);
 }
 
 }  // namespace
@@ -174,7 +174,7 @@ void StarterLink::look() {
       obey(std::string_view(begun_).substr(0, end));
       begun_.erase(0, end + 1);
     }
-    if (begun_.size() > kLongestLine) begun_.clear();
+    if (begun_.size() > kLongestStarterLine) begun_.clear();
   }
 }
 

@@ -51,8 +51,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kCannotExecute = 127;
-
 struct Pipe {
   Pipe() {
     std::array<int, 2> ends{};
@@ -187,7 +185,7 @@ int run_on_hosts(const HostsOptions& options) {
     launch::heed_refused_writes();
     images[host].execute();
     ::dprintf(STDERR_FILENO, "cannot execute %s: %s\n", options.shell.program.c_str(), std::strerror(errno));
-    ::_exit(kCannotExecute);
+    ::_exit(launch::kExitCannotExecute);
   });
   relay.close_writers();
   std::vector<launch::RemoteHost> hosts;
@@ -254,10 +252,10 @@ namespace {
 
 using Variables = std::map<std::string, std::string>;
 
-constexpr std::array<std::string_view, 15> kPrefixes = {
+constexpr std::array<std::string_view, 15> kExportedPrefixes = {
     "FI_",      "GLOO_", "KMP_",      "LOCKSTEP_", "MKL_",     "MLFLOW", "MV2", "NCCL_",
     "NUMEXPR_", "OMP_",  "OPENBLAS_", "PYTHON",    "PYTORCH_", "TORCH",  "UCX"};
-constexpr std::array kNames = {"LD_LIBRARY_PATH", "PATH", "VIRTUAL_ENV"};
+constexpr std::array kExported = {"LD_LIBRARY_PATH", "PATH", "VIRTUAL_ENV"};
 // Variables about this host or this process, which are not exported.
 constexpr std::array<std::string_view, 10> kPrivate = {
     "LOCKSTEP_JOB_TOKEN",   "LOCKSTEP_LAUNCHED",      "LOCKSTEP_LAUNCHER_START_NS", "LOCKSTEP_LISTEN_FD",
@@ -287,7 +285,7 @@ void add_file(Variables& variables, const std::filesystem::path& file) {
 
 }  // namespace
 
-std::span<const std::string_view> exported_prefixes() { return kPrefixes; }
+std::span<const std::string_view> exported_prefixes() { return kExportedPrefixes; }
 
 std::map<std::string, std::string> variables_of_files(const std::filesystem::path& folder) {
   Variables variables;
@@ -300,12 +298,12 @@ std::map<std::string, std::string> variables_of_files(const std::filesystem::pat
 
 std::map<std::string, std::string> exported_variables(const std::filesystem::path& folder) {
   Variables variables;
-  for (const auto prefix : kPrefixes) variables.merge(env::with_prefix(prefix));
+  for (const auto prefix : kExportedPrefixes) variables.merge(env::with_prefix(prefix));
   std::erase_if(variables, [](const auto& variable) {
     return std::ranges::find(kPrivate, variable.first) != kPrivate.end() ||
            variable.first.starts_with("TORCHELASTIC_");
   });
-  for (const char* name : kNames)
+  for (const char* name : kExported)
     if (auto value = env::get(name)) variables[name] = std::move(*value);
   for (auto& [name, value] : variables_of_files(folder)) variables[name] = std::move(value);
   return variables;

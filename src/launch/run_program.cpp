@@ -58,8 +58,8 @@ class ErrorFiles final : public RankObserver {
   std::filesystem::path folder_;
 };
 
-constexpr std::size_t kMaxBytes = std::size_t{1} << 20;
-constexpr std::size_t kMaxShown = 1'000;
+constexpr std::size_t kMaxErrorFileBytes = std::size_t{1} << 20;
+constexpr std::size_t kMaxShownLetters = 1'000;
 
 // {"message": {"message": "TYPE: TEXT", ...}}, or {"message": "TYPE: TEXT"}.
 // The error of the JSON `text` in one line, such as `ValueError: no such file`; empty where it is none.
@@ -70,7 +70,7 @@ std::string message_of_error_file(std::string_view text) {
   const auto& message = outer.is_object() && outer.contains("message") ? outer["message"] : outer;
   if (!message.is_string()) return {};
   auto line = message.get<std::string>();
-  line = line.substr(0, std::min(line.find('\n'), kMaxShown));
+  line = line.substr(0, std::min(line.find('\n'), kMaxShownLetters));
   for (char& letter : line)
     if (std::iscntrl(static_cast<unsigned char>(letter)) != 0) letter = '?';
   return line;
@@ -82,7 +82,7 @@ std::filesystem::path ErrorFiles::file_of(int local_rank) const {
 
 std::string ErrorFiles::error_of(int local_rank) const {
   if (folder_.empty()) return {};
-  std::string text(kMaxBytes, '\0');
+  std::string text(kMaxErrorFileBytes, '\0');
   std::ifstream file(file_of(local_rank), std::ios::binary);
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<std::size_t>(file.gcount()));
@@ -96,9 +96,6 @@ namespace lockstep {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr int kCannotExecute = 127;  // the exit code of shells for this
-constexpr int kSignalled = 128;
 
 std::vector<std::string> whole_command(const ProgramOptions& options) {
   auto command = options.command;
@@ -232,7 +229,7 @@ launch::LaunchEnd run_once(const ProgramOptions& options, const Program& program
     launch::heed_refused_writes();
     images[static_cast<std::size_t>(plan.local_rank)].execute();
     ::dprintf(STDERR_FILENO, "cannot execute %s: %s\n", file.c_str(), std::strerror(errno));
-    ::_exit(kCannotExecute);
+    ::_exit(launch::kExitCannotExecute);
   });
   relay.close_writers();
   orphans.leave_alone(ranks);
@@ -261,7 +258,7 @@ int run_with_restarts(const ProgramOptions& options, const launch::AttemptRunner
     const bool may_restart = end.failure && !end.was_asked_to_stop && restarts < options.max_restarts;
     if (!may_restart) return end.exit_code;
     launch::kill_descendants();  // processes that ranks have left would hold ports and memory
-    if (const auto signal = stop_signal(signals)) return kSignalled + *signal;
+    if (const auto signal = stop_signal(signals)) return launch::kExitSignalled + *signal;
     log_warning("all ranks are started anew: restart " + std::to_string(restarts + 1) + " of " +
                 std::to_string(options.max_restarts));
   }

@@ -90,11 +90,10 @@ void SignalScope::restore_handlers() {
 namespace {
 
 constexpr pid_t kFirst = 1;
-constexpr int kSignalled = 128;
 
 // Ranks that are forked from here are like any other process, and end by the signal itself.
 void end_by(int signal) {
-  if (::getpid() == kFirst) ::_exit(kSignalled + signal);
+  if (::getpid() == kFirst) ::_exit(kExitSignalled + signal);
   ::signal(signal, SIG_DFL);
   ::kill(::getpid(), signal);
 }

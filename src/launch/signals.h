@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <csignal>
 #include <optional>
 
@@ -19,6 +20,9 @@ struct StopRequest {
 
   bool is_stop() const { return signal != SIGUSR1 && signal != SIGUSR2; }
 };
+
+/// Requests to stop within this time are one: `timeout` and shells may signal a process and then its group.
+inline constexpr std::chrono::milliseconds kSameRequest{200};
 
 /// While it lives, SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 (where not ignored) become
 /// StopRequests, by handlers and a pipe rather than signalfd, which misses signals that another thread of the

@@ -65,7 +65,8 @@ void require_fork() {
 void rethrow(const launch::LaunchEnd& end) {
   if (end.exit_code == 0) return;
   if (end.failure) throw ProcessError({.what = end.failure->cause}, end.failure->rank, end.exit_code);
-  throw ProcessError({.what = "stopped by " + launch::signal_name(end.exit_code - 128)}, -1, end.exit_code);
+  throw ProcessError({.what = "stopped by " + launch::signal_name(end.exit_code - launch::kExitSignalled)},
+                     -1, end.exit_code);
 }
 
 }  // namespace

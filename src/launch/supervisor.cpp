@@ -12,18 +12,16 @@ namespace {
 using namespace std::chrono_literals;
 
 // Long enough for the true cause to be collected, short enough to stop all within a second.
-constexpr auto kEchoPatience = 300ms;
+constexpr auto kRankEchoPatience = 300ms;
 // The time for a rank that has noted an error of its own to end: it joins its threads first, and the machine
 // may be busy.
 constexpr auto kEndPatience = 5s;
 constexpr auto kNextLook = 50ms;
 // The interval of checks whether other ranks wait for a rank that has ended, for which nothing wakes the
 // supervisor.
-constexpr auto kBetweenLooks = 100ms;
+constexpr auto kWaitCheckInterval = 100ms;
 // A terminal signals ranks and supervisor together; the ranks' ends may be seen first.
 constexpr auto kSignalPatience = 50ms;
-// `timeout` and shells may signal a process and then its group: that is one request, not two.
-constexpr auto kSameRequest = 200ms;
 
 // The exit code of a rank that other code of this program has reaped.
 constexpr int kUnknownExit = 255;
@@ -31,7 +29,7 @@ constexpr int kUnknownExit = 255;
 constexpr int kLeftEarly = 1;
 
 std::chrono::milliseconds patience(Blame blame, const ProcessEnd& end) {
-  if (blame < Blame::kOwnError) return kEchoPatience;
+  if (blame < Blame::kOwnError) return kRankEchoPatience;
   return end.signal == SIGINT || end.signal == SIGTERM ? kSignalPatience : 0ms;
 }
 
@@ -112,7 +110,7 @@ bool Supervisor::may_be_missed() const {
 std::optional<Supervisor::Clock::time_point> Supervisor::next_deadline() const {
   if (name_at_) return name_at_;
   if (kill_at_) return kill_at_;
-  return may_be_missed() ? std::optional(Clock::now() + kBetweenLooks) : std::nullopt;
+  return may_be_missed() ? std::optional(Clock::now() + kWaitCheckInterval) : std::nullopt;
 }
 
 void Supervisor::sleep_until_event() const {
@@ -277,7 +275,7 @@ void Supervisor::kill_all() {
 }
 
 int Supervisor::exit_code() const {
-  if (interrupted_by_ != 0) return 128 + interrupted_by_;
+  if (interrupted_by_ != 0) return kExitSignalled + interrupted_by_;
   if (root_cause_ == nullptr) return 0;
   return root_cause_->end->failed() ? root_cause_->end->status() : kLeftEarly;
 }

@@ -20,8 +20,6 @@ namespace {
 constexpr auto kClosed = "the connection is closed";
 constexpr auto kNoAnswer = "no answer";
 
-bool is_transient(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }
-
 Expected<void> send_all(int fd, std::string_view bytes, Deadline deadline) {
   while (!bytes.empty()) {
     const auto count = ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
@@ -60,7 +58,7 @@ Expected<std::string> receive_exactly(int fd, std::size_t bytes, Deadline deadli
   return text;
 }
 
-Expected<void, LinkFailure> fail(const std::string& text, bool is_final = false) {
+Expected<void, LinkFailure> link_failure(const std::string& text, bool is_final = false) {
   return Unexpected<LinkFailure>{{text, is_final}};
 }
 
@@ -93,14 +91,15 @@ std::string receive_reason(int fd, Deadline deadline) {
 
 Expected<void, LinkFailure> await_welcome(int fd, const std::string& expected_proof, Deadline deadline) {
   const auto welcome = receive_exactly(fd, 1, deadline);
-  if (!welcome) return fail(welcome.error());
-  if (welcome->front() == static_cast<char>(Welcome::kLater)) return fail(receive_reason(fd, deadline));
+  if (!welcome) return link_failure(welcome.error());
+  if (welcome->front() == static_cast<char>(Welcome::kLater))
+    return link_failure(receive_reason(fd, deadline));
   if (welcome->front() == static_cast<char>(Welcome::kRefused))
-    return fail(receive_reason(fd, deadline), true);
+    return link_failure(receive_reason(fd, deadline), true);
   const auto shown = receive_exactly(fd, kProofBytes, deadline);
-  if (!shown) return fail(shown.error());
+  if (!shown) return link_failure(shown.error());
   if (same_secret(*shown, expected_proof)) return {};
-  return fail("it is of another job, or has another token", true);
+  return link_failure("it is of another job, or has another token", true);
 }
 
 Expected<void, LinkFailure> introduce(int fd, const std::string& key, Deadline deadline) {
@@ -110,7 +109,7 @@ Expected<void, LinkFailure> introduce(int fd, const std::string& key, Deadline d
   if (!theirs) return Unexpected{theirs.error()};
   const auto own = random_bytes(kChallengeBytes);
   if (const auto sent = send_all(fd, own + proof(key, Side::kClient, *theirs, own), deadline); !sent)
-    return fail(sent.error());
+    return link_failure(sent.error());
   return await_welcome(fd, proof(key, Side::kServer, *theirs, own), deadline);
 }
 

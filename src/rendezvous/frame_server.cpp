@@ -26,8 +26,6 @@ constexpr std::size_t kMostUnread = std::size_t{1}
                                     << 20;  // unread answers, above which no further questions are read
 constexpr std::size_t kAnswerBytes = kChallengeBytes + kProofBytes;
 
-bool is_transient(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }
-
 template <class Call>
 std::string address_text(int fd, Call ask) {
   sockaddr_storage address{};

@@ -25,19 +25,30 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
+// An answer is waited for in slices, so that somebody may stop that.
+Deadline slice_of(Deadline deadline, milliseconds length) {
+  return std::min(deadline, steady_clock::now() + length);
+}
+
+constexpr auto kSlice = milliseconds(100);
+constexpr auto kConnectAttempt = milliseconds(3000);  // to connect; then the next one begins
+
 // The answer of the called rank; nothing where it came from another program, or did not arrive.
-std::optional<Hello> answer_from(int fd, const Hello& own, Deadline deadline) {
+std::optional<Hello> answer_from(int fd, const Hello& own, Deadline deadline, const std::stop_token& stop) {
   Greeting greeting(own);
-  while (greeting.state() == Greeting::kUnfinished && await_ready(fd, POLLIN, deadline)) greeting.read(fd);
+  while (greeting.state() == Greeting::kUnfinished && steady_clock::now() < deadline &&
+         !stop.stop_requested())
+    if (await_ready(fd, POLLIN, slice_of(deadline, kSlice))) greeting.read(fd);
   if (greeting.state() != Greeting::kWelcome) return std::nullopt;
   return greeting.hello();
 }
 
-UniqueFd call(const Endpoint& endpoint, const Hello& own, std::uint32_t rank, Deadline deadline) {
-  while (steady_clock::now() < deadline) {
-    auto connection = connect_to(endpoint.host, endpoint.port, deadline);
+UniqueFd call(const Endpoint& endpoint, const Hello& own, std::uint32_t rank, Deadline deadline,
+              const std::stop_token& stop) {
+  while (steady_clock::now() < deadline && !stop.stop_requested()) {
+    auto connection = connect_to(endpoint.host, endpoint.port, slice_of(deadline, kConnectAttempt));
     if (connection && say(connection->get(), own)) {
-      const auto answer = answer_from(connection->get(), own, deadline);
+      const auto answer = answer_from(connection->get(), own, deadline, stop);
       if (answer && answer->rank == rank) return std::move(*connection);
     }
     std::this_thread::sleep_for(milliseconds(5));
@@ -69,18 +80,21 @@ std::vector<int> missing_from(const std::vector<UniqueFd>& connections, const He
 }  // namespace
 
 std::vector<UniqueFd> connect_mesh(const MeshListener& listener, const Hello& own,
-                                   std::span<const Endpoint> endpoints, Deadline deadline) {
+                                   std::span<const Endpoint> endpoints, Deadline deadline,
+                                   const std::stop_token& stop) {
   std::vector<UniqueFd> connections(endpoints.size());
   // A rank answers calls when it has called all ranks below itself: rank 0 is the first to answer.
   for (std::uint32_t rank = 0; rank < own.rank; ++rank) {
-    connections[rank] = call(endpoints[rank], own, rank, deadline);
+    connections[rank] = call(endpoints[rank], own, rank, deadline, stop);
   }
   PendingCallers reception(listener.fd(), own);
   auto missing = missing_from(connections, own);
-  while (!missing.empty() && steady_clock::now() < deadline) {
-    for (auto& caller : reception.welcome(deadline)) connections[caller.rank] = std::move(caller.connection);
+  while (!missing.empty() && steady_clock::now() < deadline && !stop.stop_requested()) {
+    const auto until = stop.stop_possible() ? slice_of(deadline, kSlice) : deadline;
+    for (auto& caller : reception.welcome(until)) connections[caller.rank] = std::move(caller.connection);
     missing = missing_from(connections, own);
   }
+  if (stop.stop_requested()) throw CommError("rendezvous", {.what = "connecting was given up"});
   if (!missing.empty()) report(std::move(missing), own, listener.endpoint());
   for (const auto& connection : connections) {
     if (connection) tune_socket(connection.get());

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <list>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -52,9 +53,10 @@ struct Hello {
 /// @returns connections by rank; none at its own place
 /// @throws Timeout naming the ranks that could not be reached or did not call; CommError when this process
 /// can
-///   open no more connections
+///   open no more connections, or soon after `stop`
 LOCKSTEP_API std::vector<UniqueFd> connect_mesh(const MeshListener& listener, const Hello& own,
-                                                std::span<const Endpoint> endpoints, Deadline deadline);
+                                                std::span<const Endpoint> endpoints, Deadline deadline,
+                                                const std::stop_token& stop = {});
 
 // Callers that have not sent their Hello yet. All are read together, so that a silent one delays nobody.
 

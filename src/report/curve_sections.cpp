@@ -196,7 +196,7 @@ void write_chart(HtmlWriter& page, std::span<const ComparedRun> runs, const std:
 constexpr std::size_t kPointsOfPage = 12'000;  // of all lines; about 1 MB
 constexpr std::size_t kMostCharts = 150;
 constexpr std::size_t kMostLines = 600;
-constexpr std::size_t kMostRows = 300;
+constexpr std::size_t kMostMetricRows = 300;
 
 bool is_learning_rate(const std::string& name) {
   return name.starts_with("lr-") || name.starts_with("lr_") || name == "lr" || name == "learning_rate";
@@ -241,7 +241,7 @@ void write_last_values(HtmlWriter& page, ComparedRuns runs, std::span<const std:
   for (std::size_t index = 0; index < runs.size(); ++index)
     header.push_back({.text = runs[index].name, .classes = "run " + run_classes(index), .run = index});
   std::vector<Row> rows;
-  for (const auto& name : names.first(std::min(names.size(), kMostRows))) {
+  for (const auto& name : names.first(std::min(names.size(), kMostMetricRows))) {
     Row row{.cells = {{.text = name}}};
     for (std::size_t index = 0; index < runs.size(); ++index)
       row.cells.push_back(last_value(runs[index], index, name));

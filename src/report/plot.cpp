@@ -73,7 +73,7 @@ namespace {
 using namespace detail;
 
 // Of ANSI's 256, close to those of the page.
-constexpr std::array kColours = {32, 166, 36, 175, 214, 117, 250, 185};
+constexpr std::array kAnsiColours = {32, 166, 36, 175, 214, 117, 250, 185};
 constexpr int kMargin = 11;  // for the numbers beside a drawing
 
 struct Line {
@@ -88,8 +88,9 @@ std::vector<Line> lines_of(std::span<const ComparedRun> runs, const std::string&
     const auto* curve = find_curve(*runs[run].record, name);
     if (curve == nullptr) continue;
     auto points = reduced(line_of(*curve).first, static_cast<std::size_t>(2 * columns));
-    lines.push_back(
-        {.run = runs[run].name, .colour = kColours[run % kColours.size()], .points = std::move(points)});
+    lines.push_back({.run = runs[run].name,
+                     .colour = kAnsiColours[run % kAnsiColours.size()],
+                     .points = std::move(points)});
   }
   return lines;
 }

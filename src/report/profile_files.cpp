@@ -255,9 +255,9 @@ std::optional<T> number(std::string_view text) {
 }
 
 /// Which columns hold what, counted from the last one: a name may have a bar in it.
-class Columns {
+class ColumnPlaces {
  public:
-  explicit Columns(const std::vector<std::string_view>& header)
+  explicit ColumnPlaces(const std::vector<std::string_view>& header)
       : total_(place(header, "Total time (s)")), calls_(place(header, "Num calls")), count_(header.size()) {}
 
   std::optional<ProfiledAction> action(std::string_view line) const {
@@ -287,7 +287,7 @@ std::vector<ProfiledAction> read_profiler_table(const std::filesystem::path& fil
   std::ifstream stream(file, std::ios::binary);
   if (!stream) throw IoError("report", {.what = "cannot read " + file.string()});
   std::vector<ProfiledAction> actions;
-  std::optional<Columns> columns;
+  std::optional<ColumnPlaces> columns;
   for (std::string line; std::getline(stream, line);) {
     if (!line.starts_with('|')) continue;
     const auto cells = cells_of(line);

@@ -12,7 +12,7 @@
 namespace lockstep::detail {
 namespace {
 
-constexpr std::size_t kMostRows = 600;
+constexpr std::size_t kMostOptionRows = 600;
 constexpr std::size_t kLongestValue = 200;
 
 using Values = std::map<std::string, std::string>;
@@ -82,7 +82,7 @@ class Options {
 };
 
 void write_rows(HtmlWriter& page, const Options& options, std::vector<Row> rows) {
-  const auto left_out = rows.size() - std::min(rows.size(), kMostRows);
+  const auto left_out = rows.size() - std::min(rows.size(), kMostOptionRows);
   rows.resize(rows.size() - left_out);
   write_table(page, options.header(), rows, Columns::kText);
   if (left_out > 0) write_note(page, fmt::format("{} more are not shown.", left_out));

@@ -9,7 +9,7 @@
 namespace lockstep::detail {
 namespace {
 
-constexpr std::size_t kMostRanks = 64;
+constexpr std::size_t kMostTimedRanks = 64;
 constexpr std::size_t kMostActions = 15;
 
 struct Part {
@@ -57,7 +57,7 @@ void write_numbers(HtmlWriter& page, const StageTimes& stage) {
   page.element("summary", {}, "Numbers");
   std::vector<Row> rows;
   for (const auto& times : stage.ranks) {
-    if (rows.size() == kMostRanks) break;
+    if (rows.size() == kMostTimedRanks) break;
     Row row{.cells = {{.text = "rank " + std::to_string(times.rank)}, {.text = seconds_text(times.span_s)}}};
     for (const auto& part : parts_of(times)) row.cells.push_back({.text = seconds_text(part.seconds)});
     row.cells.push_back({.text = seconds_text(times.background_communication_s)});
@@ -94,11 +94,11 @@ void write_skew(HtmlWriter& page, const StageTimes& stage) {
 void write_stage(HtmlWriter& page, const StageTimes& stage) {
   page.element("h4", {}, stage.stage);
   for (const auto& times : stage.ranks) {
-    if (&times == &stage.ranks.front() + kMostRanks) break;
+    if (&times == &stage.ranks.front() + kMostTimedRanks) break;
     write_bar(page, times);
   }
-  if (stage.ranks.size() > kMostRanks)
-    write_note(page, fmt::format("The first {} of {} ranks.", kMostRanks, stage.ranks.size()));
+  if (stage.ranks.size() > kMostTimedRanks)
+    write_note(page, fmt::format("The first {} of {} ranks.", kMostTimedRanks, stage.ranks.size()));
   write_skew(page, stage);
   std::uint64_t dropped = 0;
   for (const auto& times : stage.ranks) dropped += times.dropped_events;

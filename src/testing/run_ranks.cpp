@@ -82,7 +82,8 @@ void run_ranks(int ranks, std::function<void(Communicator)> body, const RunRanks
   const auto store = make_hash_store();
   std::vector<std::thread> threads;
   for (int rank = 0; rank < ranks; ++rank) {
-    const CommOptions comm{.rank = rank,
+    const CommOptions comm{.backend = options.backend,
+                           .rank = rank,
                            .world_size = ranks,
                            .timeout = options.comm_timeout,
                            .reduction = options.reduction,

@@ -17,20 +17,20 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using Words = std::vector<std::string>;
 
-const CommandLineInfo kInfo{.program = "train",
-                            .description = "Trains.",
-                            .verbs = {"fit", "test"},
-                            .version = "1.2.3",
-                            .strict_environment_roots = {"demo"},
-                            .open_roots = {"model"},
-                            .instead_of = [](std::string_view key) {
-                              return key == "demo.turns" ? "say demo.epochs" : std::string();
-                            }};
+const CommandLineInfo kTrainInfo{.program = "train",
+                                 .description = "Trains.",
+                                 .verbs = {"fit", "test"},
+                                 .version = "1.2.3",
+                                 .strict_environment_roots = {"demo"},
+                                 .open_roots = {"model"},
+                                 .instead_of = [](std::string_view key) {
+                                   return key == "demo.turns" ? "say demo.epochs" : std::string();
+                                 }};
 
 CommandLine parse(const Words& words, const OptionTree& tree) {
   std::vector<const char*> argv{"train"};
   for (const auto& word : words) argv.push_back(word.c_str());
-  return parse_command_line(static_cast<int>(argv.size()), argv.data(), tree, kInfo);
+  return parse_command_line(static_cast<int>(argv.size()), argv.data(), tree, kTrainInfo);
 }
 
 CommandLine parse(const Words& words) {
@@ -230,7 +230,7 @@ TEST(DescribedOnce, AppearsEverywhere) {
   env::unset("LOCKSTEP_THREE_WIDTH");
   EXPECT_EQ(three.width, 7);
   EXPECT_EQ(tree.to_yaml(), "three:\n  width: 7\n  color: blue\n  deep: true\n");  // --print_config
-  const auto help = help_text(tree, kInfo);                                        // --help
+  const auto help = help_text(tree, kTrainInfo);                                   // --help
   for (const char* text : {"--three.width", "1..9", "Width in pixels", "--three.color", "--three.deep"}) {
     EXPECT_THAT(help, HasSubstr(text));
   }

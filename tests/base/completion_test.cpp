@@ -13,16 +13,16 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-const CommandLineInfo kInfo{.program = "my-train", .verbs = {"fit", "test"}, .version = "1"};
+const CommandLineInfo kMyTrainInfo{.program = "my-train", .verbs = {"fit", "test"}, .version = "1"};
 
 std::string script(Shell shell) {
   demo::Options options;
-  return completion_script(demo::tree_of(options), kInfo, shell);
+  return completion_script(demo::tree_of(options), kMyTrainInfo, shell);
 }
 
 CompletionFlag flag(const std::string& name) {
   demo::Options options;
-  for (const auto& known : completion_flags(demo::tree_of(options), kInfo))
+  for (const auto& known : completion_flags(demo::tree_of(options), kMyTrainInfo))
     if (known.name == name) return known;
   ADD_FAILURE() << "no flag " << name;
   return {};
@@ -32,7 +32,7 @@ TEST(Completion, KnowsEveryFlagOnce) {
   demo::Options options;
   const auto tree = demo::tree_of(options);
   std::vector<std::string> names;
-  for (const auto& known : completion_flags(tree, kInfo)) names.push_back(known.name);
+  for (const auto& known : completion_flags(tree, kMyTrainInfo)) names.push_back(known.name);
   std::vector<std::string> expected{"--config", "--completion", "--print_config", "--help", "--version"};
   for (const auto& key : tree.keys()) expected.push_back("--" + key);
   EXPECT_THAT(names, ::testing::UnorderedElementsAreArray(expected));
@@ -77,7 +77,7 @@ TEST(Completion, IsAskedForByAFlag) {
   const auto tree = demo::tree_of(options);
   const auto parse = [&](std::vector<const char*> words) {
     words.insert(words.begin(), "my-train");
-    return parse_command_line(static_cast<int>(words.size()), words.data(), tree, kInfo);
+    return parse_command_line(static_cast<int>(words.size()), words.data(), tree, kMyTrainInfo);
   };
   EXPECT_EQ(parse({"--completion", "zsh"}).text_to_print, script(Shell::kZsh));
   EXPECT_EQ(parse({"--completion=bash"}).text_to_print, script(Shell::kBash));

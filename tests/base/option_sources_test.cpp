@@ -12,7 +12,7 @@ namespace {
 using demo::config_error;
 using demo::tree_of;
 
-std::string refusal(std::string_view yaml) {
+std::string refusal_of_yaml(std::string_view yaml) {
   return config_error([&] { read_yaml(yaml, "c.yaml"); });
 }
 
@@ -39,20 +39,20 @@ TEST(Yaml, TakesAnchors) {
 }
 
 TEST(Yaml, RefusesWhatItCannotMean) {
-  EXPECT_EQ(refusal("a: 1\nb: 2\na: 3\n"),
+  EXPECT_EQ(refusal_of_yaml("a: 1\nb: 2\na: 3\n"),
             "[options] key a is given twice; at c.yaml:3:1; first at c.yaml:1:1");
-  EXPECT_EQ(refusal("a: {b: 1}\na.b: 2\n"),
+  EXPECT_EQ(refusal_of_yaml("a: {b: 1}\na.b: 2\n"),
             "[options] key a.b is given twice; at c.yaml:2:1; first at c.yaml:1:5");
-  EXPECT_EQ(refusal("a: &x {b: 1}\nc:\n  <<: *x\n"),
+  EXPECT_EQ(refusal_of_yaml("a: &x {b: 1}\nc:\n  <<: *x\n"),
             "[options] merge keys (<<) are not supported; at c.yaml:3:3; write the keys out");
-  EXPECT_EQ(refusal("[1, 2]"), "[options] a configuration file is a map of options; at c.yaml:1:1");
-  EXPECT_EQ(refusal("a: [[1]]"), "[options] a: an item of a list is a single value; at c.yaml:1:5");
-  EXPECT_EQ(refusal("trainer: {callbacks: [{class_path: EarlyStopping}]}"),
+  EXPECT_EQ(refusal_of_yaml("[1, 2]"), "[options] a configuration file is a map of options; at c.yaml:1:1");
+  EXPECT_EQ(refusal_of_yaml("a: [[1]]"), "[options] a: an item of a list is a single value; at c.yaml:1:5");
+  EXPECT_EQ(refusal_of_yaml("trainer: {callbacks: [{class_path: EarlyStopping}]}"),
             "[options] trainer.callbacks lists classes by class_path, which a file cannot make here; at "
             "c.yaml:1:23; "
             "give the objects in the program: its options have a member callbacks");
   const auto of_class = [](const std::string& key) {
-    return refusal("trainer:\n  " + key + ": {class_path: a.B, init_args: {c: 1}}\n");
+    return refusal_of_yaml("trainer:\n  " + key + ": {class_path: a.B, init_args: {c: 1}}\n");
   };
   EXPECT_EQ(
       of_class("plugins"),
@@ -60,43 +60,43 @@ TEST(Yaml, RefusesWhatItCannotMean) {
       "give the objects in the program: its options have a member plugins");
   EXPECT_NE(of_class("strategy").find("strategy: {name: ddp}"), std::string::npos);
   for (const auto* key : {"model", "data", "optimizer", "lr_scheduler"})
-    EXPECT_NE(refusal(key + std::string(": {class_path: a.B}")).find("the program makes its"),
+    EXPECT_NE(refusal_of_yaml(key + std::string(": {class_path: a.B}")).find("the program makes its"),
               std::string::npos);
   EXPECT_EQ(read_yaml("java: {class_path: a.jar, heap: 1}", "c.yaml").size(), 2u);
-  EXPECT_EQ(refusal("[a, b]: 1"), "[options] a key is a word; at c.yaml:1:1");
-  EXPECT_EQ(refusal("a: 1\n---\nb: 2\n"),
+  EXPECT_EQ(refusal_of_yaml("[a, b]: 1"), "[options] a key is a word; at c.yaml:1:1");
+  EXPECT_EQ(refusal_of_yaml("a: 1\n---\nb: 2\n"),
             "[options] content after the end of the YAML document; at c.yaml:2:1");
 }
 
 TEST(Yaml, GivesTheParsersPosition) {
-  const auto text = refusal("a: 1\nb: [1, 2\nc: 3\n");
+  const auto text = refusal_of_yaml("a: 1\nb: [1, 2\nc: 3\n");
   EXPECT_TRUE(text.starts_with("[options] malformed YAML: ")) << text;
   EXPECT_NE(text.find("; at c.yaml:3:2"), std::string::npos) << text;
-  EXPECT_NE(refusal("a: *nobody").find("c.yaml:1:4"), std::string::npos);
-  EXPECT_EQ(refusal("a:\n\tb: 3\n"),
+  EXPECT_NE(refusal_of_yaml("a: *nobody").find("c.yaml:1:4"), std::string::npos);
+  EXPECT_EQ(refusal_of_yaml("a:\n\tb: 3\n"),
             "[options] malformed YAML: a tab before the first word of a line, where only spaces may be; at "
             "c.yaml:2:1");
-  EXPECT_NE(refusal("a: \"x").find("c.yaml:1:"), std::string::npos);
+  EXPECT_NE(refusal_of_yaml("a: \"x").find("c.yaml:1:"), std::string::npos);
 }
 
 TEST(Yaml, SurvivesDepthAndMultiplyingAnchors) {
   const std::size_t many = 100'000;
   for (const char bracket : {'[', '{', ']', '}'})
-    EXPECT_NE(refusal("a: " + std::string(many, bracket)), "") << bracket;
+    EXPECT_NE(refusal_of_yaml("a: " + std::string(many, bracket)), "") << bracket;
   std::string maps, sequences;
   for (int depth = 0; depth < 1000; ++depth)
     maps += std::string(static_cast<std::size_t>(depth), ' ') + "a:\n";
   for (std::size_t depth = 0; depth < many; ++depth) sequences += "- ";
-  EXPECT_NE(refusal(maps), "");
-  EXPECT_NE(refusal("a:\n  " + sequences), "");
-  EXPECT_NE(refusal("a: &x {b: *x}").find("nested too deeply"), std::string::npos);
+  EXPECT_NE(refusal_of_yaml(maps), "");
+  EXPECT_NE(refusal_of_yaml("a:\n  " + sequences), "");
+  EXPECT_NE(refusal_of_yaml("a: &x {b: *x}").find("nested too deeply"), std::string::npos);
   std::string laughs = "a0: &a0 {x: 1}\n";
   for (int i = 1; i < 40; ++i) {
     const auto before = "*a" + std::to_string(i - 1);
     laughs +=
         "a" + std::to_string(i) + ": &a" + std::to_string(i) + " {l: " + before + ", r: " + before + "}\n";
   }
-  EXPECT_NE(refusal(laughs).find("more than 100000 values"), std::string::npos);
+  EXPECT_NE(refusal_of_yaml(laughs).find("more than 100000 values"), std::string::npos);
 }
 
 TEST(Yaml, RefusesFilesItCannotRead) {

@@ -16,13 +16,13 @@ using demo::Plain;
 using demo::Shard;
 using demo::tree_of;
 
-demo::Options read(std::string_view yaml, demo::Options options = {}) {
+demo::Options options_of(std::string_view yaml, demo::Options options = {}) {
   tree_of(options).apply(read_yaml(yaml, "conf.yaml"));
   return options;
 }
 
-std::string refusal(std::string_view yaml) {
-  return config_error([&] { read(yaml); });
+std::string refusal_of_options(std::string_view yaml) {
+  return config_error([&] { options_of(yaml); });
 }
 
 Assignment flag(std::string key, std::string text) {
@@ -38,7 +38,7 @@ std::vector<Assignment> joined(std::vector<Assignment> first, std::vector<Assign
 TEST(Options, NullInAFileMeansTheDefault) {
   demo::Options code;
   code.epochs = 7;
-  const auto options = read(
+  const auto options = options_of(
       "demo: {fast: null, epochs: ~, lr: null, mode: null, hidden: null, limit: null, clip: null, "
       "inner: {rate: null}, strategy: null}",
       code);
@@ -64,7 +64,7 @@ TEST(Options, NullInALaterFileTakesBackAnEarlierOne) {
 }
 
 TEST(Options, ReadEveryKindOfMember) {
-  const auto options = read(R"(
+  const auto options = options_of(R"(
 demo:
   fast: true
   epochs: -1
@@ -103,14 +103,15 @@ demo:
 
 TEST(Options, EmptyAnOptionalByNullOrNone) {
   for (const char* word : {"null", "~", "", "none", "None"}) {
-    EXPECT_EQ(read("demo: {clip: " + std::string(word) + "}", {.clip = 1.0}).clip, std::nullopt) << word;
+    EXPECT_EQ(options_of("demo: {clip: " + std::string(word) + "}", {.clip = 1.0}).clip, std::nullopt)
+        << word;
   }
 }
 
 TEST(Options, ReadListsFromCommasToo) {
-  EXPECT_EQ(read("demo: {hidden: '8, 4'}").hidden, (std::vector{8, 4}));
-  EXPECT_EQ(read("demo: {hidden: 8}").hidden, (std::vector{8}));
-  EXPECT_TRUE(read("demo: {hidden: []}").hidden.empty());
+  EXPECT_EQ(options_of("demo: {hidden: '8, 4'}").hidden, (std::vector{8, 4}));
+  EXPECT_EQ(options_of("demo: {hidden: 8}").hidden, (std::vector{8}));
+  EXPECT_TRUE(options_of("demo: {hidden: []}").hidden.empty());
 }
 
 TEST(Options, LetLaterAssignmentsWin) {
@@ -122,64 +123,65 @@ TEST(Options, LetLaterAssignmentsWin) {
 }
 
 TEST(Options, NameTheNearestKeyAndItsPosition) {
-  EXPECT_EQ(refusal("demo:\n  epoch: 3\n"),
+  EXPECT_EQ(refusal_of_options("demo:\n  epoch: 3\n"),
             "[options] unknown key demo.epoch; at conf.yaml:2:3; did you mean demo.epochs?");
-  EXPECT_EQ(refusal("epochs: 3\n"),
+  EXPECT_EQ(refusal_of_options("epochs: 3\n"),
             "[options] unknown key epochs; at conf.yaml:1:1; did you mean demo.epochs?");
 }
 
 TEST(Options, NameKeyValueAndWhatIsAccepted) {
-  EXPECT_EQ(refusal("demo:\n  epochs: many\n"),
+  EXPECT_EQ(refusal_of_options("demo:\n  epochs: many\n"),
             "[options] demo.epochs; expected an integer >= -1; got \"many\"; at conf.yaml:2:11");
-  EXPECT_EQ(refusal("demo: {epochs: -2}"),
+  EXPECT_EQ(refusal_of_options("demo: {epochs: -2}"),
             "[options] demo.epochs; expected an integer >= -1; got \"-2\"; at conf.yaml:1:16");
-  EXPECT_EQ(refusal("demo: {lr: .nan}"),
+  EXPECT_EQ(refusal_of_options("demo: {lr: .nan}"),
             "[options] demo.lr; expected a finite number 0..1; got \".nan\"; at conf.yaml:1:12");
-  EXPECT_EQ(refusal("demo: {mode: exakt}"),
+  EXPECT_EQ(refusal_of_options("demo: {mode: exakt}"),
             "[options] demo.mode; expected one of fast, EXACT, none; got \"exakt\"; at conf.yaml:1:14; did "
             "you mean EXACT?");
-  EXPECT_EQ(refusal("demo: {limit: 1.5}"),
+  EXPECT_EQ(refusal_of_options("demo: {limit: 1.5}"),
             "[options] demo.limit; expected a share of at most 1.0; got \"1.5\"; at conf.yaml:1:15");
 }
 
 TEST(Options, PointAtTheItemOfAList) {
-  EXPECT_EQ(refusal("demo:\n  hidden: [64, x]\n"),
+  EXPECT_EQ(refusal_of_options("demo:\n  hidden: [64, x]\n"),
             "[options] demo.hidden; expected an integer >= 1; got \"x\"; at conf.yaml:2:16");
-  EXPECT_EQ(refusal("demo:\n  hidden:\n  - 64\n  - 0\n"),
+  EXPECT_EQ(refusal_of_options("demo:\n  hidden:\n  - 64\n  - 0\n"),
             "[options] demo.hidden; expected an integer >= 1; got \"0\"; at conf.yaml:4:5");
 }
 
 TEST(Options, TellMapsListsAndValuesApart) {
-  EXPECT_EQ(refusal("demo: {epochs: {a: 1}}"),
+  EXPECT_EQ(refusal_of_options("demo: {epochs: {a: 1}}"),
             "[options] demo.epochs takes a value; expected int; got a map with key a; at conf.yaml:1:17");
-  EXPECT_EQ(refusal("demo: {epochs: {}}"),
+  EXPECT_EQ(refusal_of_options("demo: {epochs: {}}"),
             "[options] demo.epochs; expected an integer >= -1; got a map; at conf.yaml:1:16");
-  EXPECT_EQ(refusal("demo: {epochs: [1]}"),
+  EXPECT_EQ(refusal_of_options("demo: {epochs: [1]}"),
             "[options] demo.epochs; expected an integer >= -1; got a list; at conf.yaml:1:16");
-  EXPECT_EQ(refusal("demo: 3"),
+  EXPECT_EQ(refusal_of_options("demo: 3"),
             "[options] demo is a group of options; expected a map; got \"3\"; at conf.yaml:1:1");
-  EXPECT_EQ(refusal("demo: {inner: [1]}"),
+  EXPECT_EQ(refusal_of_options("demo: {inner: [1]}"),
             "[options] demo.inner is a group of options; expected a map; got a list; at conf.yaml:1:8");
 }
 
 TEST(Options, TakeAnEmptyGroupAsNothing) {
-  EXPECT_EQ(read("demo:\n").epochs, 3);
-  EXPECT_EQ(read("demo: {inner: {}, strategy: {}}").inner.depth, 2);
+  EXPECT_EQ(options_of("demo:\n").epochs, 3);
+  EXPECT_EQ(options_of("demo: {inner: {}, strategy: {}}").inner.depth, 2);
 }
 
 TEST(OptionChoice, IsPickedByNameOrByMap) {
-  EXPECT_TRUE(std::holds_alternative<Pair>(read("demo: {strategy: pair}").strategy));
-  const auto shard = std::get<Shard>(read("demo: {strategy: {mode: exact, name: shard}}").strategy);
+  EXPECT_TRUE(std::holds_alternative<Pair>(options_of("demo: {strategy: pair}").strategy));
+  const auto shard = std::get<Shard>(options_of("demo: {strategy: {mode: exact, name: shard}}").strategy);
   EXPECT_EQ(shard.mode, Mode::kExact);
-  EXPECT_TRUE(std::get<Pair>(read("demo: {strategy: pair_find_unused}").strategy).find_unused);
-  EXPECT_EQ(std::get<Pair>(read("demo: {strategy: {name: pair, inner: {depth: 9}}}").strategy).inner.depth,
-            9);
+  EXPECT_TRUE(std::get<Pair>(options_of("demo: {strategy: pair_find_unused}").strategy).find_unused);
+  EXPECT_EQ(
+      std::get<Pair>(options_of("demo: {strategy: {name: pair, inner: {depth: 9}}}").strategy).inner.depth,
+      9);
 }
 
 TEST(OptionChoice, ReplacesTheValueOfCodeButMembersAloneAdjustIt) {
   const demo::Options code{.strategy = Pair{.timeout = 5s, .find_unused = true}};
-  EXPECT_EQ(std::get<Pair>(read("demo: {strategy: pair}", code).strategy).timeout, 30min);
-  const auto adjusted = std::get<Pair>(read("demo: {strategy: {timeout: 7s}}", code).strategy);
+  EXPECT_EQ(std::get<Pair>(options_of("demo: {strategy: pair}", code).strategy).timeout, 30min);
+  const auto adjusted = std::get<Pair>(options_of("demo: {strategy: {timeout: 7s}}", code).strategy);
   EXPECT_EQ(adjusted.timeout, 7s);
   EXPECT_TRUE(adjusted.find_unused);
 }
@@ -194,24 +196,25 @@ TEST(OptionChoice, IsPickedBeforeItsMembersAreSet) {
 
 TEST(OptionChoice, RefusesNamesItDoesNotKnowOrHave) {
   EXPECT_EQ(
-      refusal("demo: {strategy: shart}"),
+      refusal_of_options("demo: {strategy: shart}"),
       "[options] demo.strategy; expected one of plain, pair, pair_find_unused, shard, cloud; got \"shart\"; "
       "at conf.yaml:1:18; did you mean shard?");
-  EXPECT_EQ(refusal("demo: {strategy: cloud}"),
+  EXPECT_EQ(refusal_of_options("demo: {strategy: cloud}"),
             "[options] demo.strategy cloud is not available: this build has no cloud; at conf.yaml:1:18");
 }
 
 TEST(OptionChoice, RefusesMembersOfAnotherAlternative) {
   EXPECT_EQ(
-      refusal("demo: {strategy: {name: pair, mode: exact}}"),
+      refusal_of_options("demo: {strategy: {name: pair, mode: exact}}"),
       "[options] demo.strategy.mode belongs to shard, but demo.strategy is pair; at conf.yaml:1:31; pair has "
       "demo.strategy.timeout, demo.strategy.find_unused, demo.strategy.inner.rate, "
       "demo.strategy.inner.depth");
-  EXPECT_EQ(refusal("demo: {strategy: {mode: exact}}"),
+  EXPECT_EQ(refusal_of_options("demo: {strategy: {mode: exact}}"),
             "[options] demo.strategy.mode belongs to shard, but demo.strategy is plain; at conf.yaml:1:19; "
             "plain has no options: give demo.strategy there as well");
-  EXPECT_NE(refusal("demo: {strategy: {name: pair, mod: exact}}").find("unknown key demo.strategy.mod"),
-            std::string::npos);
+  EXPECT_NE(
+      refusal_of_options("demo: {strategy: {name: pair, mod: exact}}").find("unknown key demo.strategy.mod"),
+      std::string::npos);
 }
 
 TEST(OptionChoice, LetsMembersFallWithAChoiceThatALaterSourceReplaces) {
@@ -226,12 +229,12 @@ TEST(OptionChoice, LetsMembersFallWithAChoiceThatALaterSourceReplaces) {
 
 TEST(OptionChoice, MayStandInAnAlternativeOfAnother) {
   const auto shard =
-      std::get<Shard>(read("demo: {strategy: {size: {factor: 5, name: big}, name: shard}}").strategy);
+      std::get<Shard>(options_of("demo: {strategy: {size: {factor: 5, name: big}, name: shard}}").strategy);
   EXPECT_EQ(std::get<demo::Big>(shard.size).factor, 5);
-  EXPECT_NE(refusal("demo: {strategy: {name: shard, size: {factor: 5}}}")
+  EXPECT_NE(refusal_of_options("demo: {strategy: {name: shard, size: {factor: 5}}}")
                 .find("demo.strategy.size.factor belongs to big, but demo.strategy.size is small"),
             std::string::npos);
-  EXPECT_NE(refusal("demo: {strategy: {name: pair, size: {name: big, factor: 5}}}")
+  EXPECT_NE(refusal_of_options("demo: {strategy: {name: pair, size: {name: big, factor: 5}}}")
                 .find("demo.strategy.size.name belongs to shard, but demo.strategy is pair"),
             std::string::npos);
   demo::Options options;
@@ -316,7 +319,7 @@ TEST(OptionTree, PrintsAChoiceByItsFirstName) {
   EXPECT_NE(tree_of(options).to_yaml().find("strategy: plain\n"), std::string::npos);
   options.strategy = demo::Custom{};
   EXPECT_NE(tree_of(options).to_yaml().find("# strategy: set in code\n"), std::string::npos);
-  EXPECT_NO_THROW(read(tree_of(options).to_yaml()));
+  EXPECT_NO_THROW(options_of(tree_of(options).to_yaml()));
 }
 
 TEST(OptionTree, ListsMembersOfAlternativesWithTheirChoice) {

@@ -12,7 +12,6 @@
 //                                     in the N-th call that changes a file since it has begun with the second
 //   save_case local_faults FOLDER     the same, and all such calls from the N-th on fail, for each N
 //   save_case local_check FOLDER      prints the number of the state that they go on from
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -31,6 +30,7 @@
 #include <lockstep/torch.h>
 
 #include "checkpoint/local_checkpoints.h"
+#include "support/next_function.h"
 
 namespace {
 
@@ -64,45 +64,41 @@ bool is_file(int fd) {
   return ::fstat(fd, &status) == 0 && S_ISREG(status.st_mode);
 }
 
-template <class Function>
-Function next(const char* name) {
-  return reinterpret_cast<Function>(::dlsym(RTLD_NEXT, name));
-}
-
 }  // namespace
 
 // In front of libc's.
 #pragma GCC visibility push(default)
 extern "C" {
 ssize_t write(int fd, const void* bytes, std::size_t count) {
-  static const auto real = next<ssize_t (*)(int, const void*, std::size_t)>("write");
+  static const auto real = lockstep::test::next_function<ssize_t (*)(int, const void*, std::size_t)>("write");
   return fd > 2 && is_file(fd) && fails() ? -1 : real(fd, bytes, count);
 }
 int fsync(int fd) {
-  static const auto real = next<int (*)(int)>("fsync");
+  static const auto real = lockstep::test::next_function<int (*)(int)>("fsync");
   if (prints_synced && !is_file(fd))
     std::cout << std::filesystem::read_symlink("/proc/self/fd/" + std::to_string(fd)).string() << std::endl;
   return fails() ? -1 : real(fd);
 }
 int rename(const char* from, const char* to) {
-  static const auto real = next<int (*)(const char*, const char*)>("rename");
+  static const auto real = lockstep::test::next_function<int (*)(const char*, const char*)>("rename");
   const int result = fails() ? -1 : real(from, to);
   if (dies_aside && result == 0 && std::string_view(to).ends_with(".old")) ::raise(SIGKILL);
   return result;
 }
 int renameat2(int from_folder, const char* from, int to_folder, const char* to, unsigned int flags) noexcept {
-  static const auto real = next<int (*)(int, const char*, int, const char*, unsigned int)>("renameat2");
+  static const auto real =
+      lockstep::test::next_function<int (*)(int, const char*, int, const char*, unsigned int)>("renameat2");
   if (!can_exchange) errno = EINVAL;
   return !can_exchange || fails() ? -1 : real(from_folder, from, to_folder, to, flags);
 }
 int unlinkat(int folder, const char* path, int flags) noexcept {
-  static const auto real = next<int (*)(int, const char*, int)>("unlinkat");
+  static const auto real = lockstep::test::next_function<int (*)(int, const char*, int)>("unlinkat");
   if (!can_remove) errno = EBUSY;
   if (is_deadly) (void)fails();
   return can_remove ? real(folder, path, flags) : -1;
 }
 int mkdir(const char* path, mode_t mode) {
-  static const auto real = next<int (*)(const char*, mode_t)>("mkdir");
+  static const auto real = lockstep::test::next_function<int (*)(const char*, mode_t)>("mkdir");
   return fails() ? -1 : real(path, mode);
 }
 }

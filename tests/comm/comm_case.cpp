@@ -27,14 +27,15 @@ using nlohmann::json;
 
 struct CaseOptions {
   int world = 2;
-  std::string backend = "gloo";
+  std::string backend = "sockets";
   std::int64_t seed = 0;
   std::string out = {};
 };
 
 void describe(OptionVisitor& visitor, CaseOptions& options) {
   visitor.field("world", options.world, "ranks", at_least(1));
-  visitor.field("backend", options.backend, "gloo, gloo-fast, gloo-unchecked or single");
+  visitor.field("backend", options.backend,
+                "sockets or gloo; with -apart without shared memory, with -fast, with -unchecked; or single");
   visitor.field("seed", options.seed, "of the collective, its values and the misdeed");
   visitor.field("out", options.out, "file to write");
 }

@@ -1,7 +1,5 @@
 #include "comm/comm_case_phases.h"
 
-#include <dlfcn.h>
-
 #include <cstdint>
 #include <stdexcept>
 #include <utility>
@@ -9,6 +7,7 @@
 #include <lockstep/base/export.h>
 
 #include "comm/shared_memory/flag.h"
+#include "support/next_function.h"
 
 namespace lockstep::testing {
 namespace {
@@ -32,8 +31,7 @@ void come_to(Phase phase) {
 using PostFunction = void (*)(detail::Flag&, std::uint64_t);
 
 PostFunction post_of_library() {
-  static const auto kFound =
-      reinterpret_cast<PostFunction>(::dlsym(RTLD_NEXT, "_ZN8lockstep6detail4postERNS0_4FlagEm"));
+  static const auto kFound = test::next_function<PostFunction>("_ZN8lockstep6detail4postERNS0_4FlagEm");
   if (kFound == nullptr) throw std::runtime_error("the library has no post()");
   return kFound;
 }

@@ -9,6 +9,7 @@
 #include <random>
 #include <thread>
 
+#include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
 
 #include "comm/comm_case_phases.h"
@@ -210,9 +211,12 @@ Communicator join(const CaseInput& input, int rank) {
                       .world_size = input.world,
                       .timeout = waits_for_nobody ? milliseconds(kShortTimeout) : milliseconds(kJobTimeout)};
   if (rank == 0) options.listen_fd = input.listen_fd;
-  if (input.backend == "gloo-fast") options.reduction = Reduction::kFast;
-  if (input.backend == "gloo-unchecked") options.check_collectives = false;
   if (input.backend == "single") return Communicator();
+  const auto has = [&](const char* word) { return input.backend.find(word) != std::string::npos; };
+  options.backend = input.backend.substr(0, input.backend.find('-'));
+  if (has("-fast")) options.reduction = Reduction::kFast;
+  if (has("-unchecked")) options.check_collectives = false;
+  if (has("-apart")) env::set("LOCKSTEP_SHARED_MEMORY", "0");
   return init_communicator(options);
 }
 

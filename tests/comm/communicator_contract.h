@@ -6,6 +6,7 @@
 #include <ostream>
 #include <string>
 
+#include <lockstep/base/env.h>
 #include <lockstep/comm/communicator.h>
 #include <lockstep/testing/run_ranks.h>
 
@@ -20,24 +21,34 @@ struct World {
   Reduction reduction = Reduction::kOrdered;
   bool is_checked = true;  ///< ranks agree before each collective
   at::DeviceType device = at::kCPU;
+  bool shares_memory = true;  ///< else all goes through the backend
 };
 
 inline std::string name_of(const World& world) {
   return world.backend + std::to_string(world.ranks) +
          (world.reduction == Reduction::kFast ? "fast" : "ordered") + (world.is_checked ? "" : "unchecked") +
-         (world.device == at::kCPU ? "" : "on" + c10::DeviceTypeName(world.device, /*lower_case=*/true));
+         (world.device == at::kCPU ? "" : "on" + c10::DeviceTypeName(world.device, /*lower_case=*/true)) +
+         (world.shares_memory ? "" : "apart");
 }
 
 inline void PrintTo(const World& world, std::ostream* out) { *out << name_of(world); }
 
 /// Every backend; one more is one line more.
 inline std::vector<World> worlds() {
+  constexpr auto kOrdered = Reduction::kOrdered;
   std::vector<World> worlds{{"single", 1},
-                            {"gloo", 2},
-                            {"gloo", 3},
-                            {"gloo", 4},
-                            {"gloo", 2, Reduction::kOrdered, false},
-                            {"gloo", 3, Reduction::kOrdered, false}};
+                            {"sockets", 2},
+                            {"sockets", 3},
+                            {"sockets", 4},
+                            {"sockets", 2, kOrdered, false},
+                            {"sockets", 3, kOrdered, false},
+                            {"sockets", 2, kOrdered, true, at::kCPU, false},
+                            {"sockets", 3, kOrdered, true, at::kCPU, false},
+                            {"sockets", 4, kOrdered, true, at::kCPU, false},
+                            {"sockets", 3, kOrdered, false, at::kCPU, false},
+                            {"gloo", 2, kOrdered, true, at::kCPU, false},
+                            {"gloo", 3, kOrdered, true, at::kCPU, false},
+                            {"gloo", 2, kOrdered, false, at::kCPU, false}};
   for (auto& world : worlds) world.device = contract_device();
   return worlds;
 }
@@ -47,6 +58,15 @@ inline std::vector<World> fast_worlds() {
           {"gloo", 3, Reduction::kFast, true, contract_device()}};
 }
 
+/// Sets whether ranks that are made during its life share memory.
+class SharedMemorySwitch {
+ public:
+  explicit SharedMemorySwitch(bool is_on) { env::set("LOCKSTEP_SHARED_MEMORY", is_on ? "1" : "0"); }
+  ~SharedMemorySwitch() { env::unset("LOCKSTEP_SHARED_MEMORY"); }
+  SharedMemorySwitch(const SharedMemorySwitch&) = delete;
+  SharedMemorySwitch& operator=(const SharedMemorySwitch&) = delete;
+};
+
 class Contract : public ::testing::TestWithParam<World> {
  protected:
   static int size() { return GetParam().ranks; }
@@ -55,7 +75,11 @@ class Contract : public ::testing::TestWithParam<World> {
   }
   /// Runs `body` once per rank.
   static void run(const std::function<void(Communicator)>& body) {
-    run_ranks(size(), body, {.reduction = GetParam().reduction, .check_collectives = GetParam().is_checked});
+    const SharedMemorySwitch memory(GetParam().shares_memory);
+    run_ranks(size(), body,
+              {.reduction = GetParam().reduction,
+               .check_collectives = GetParam().is_checked,
+               .backend = size() == 1 ? "auto" : GetParam().backend});
   }
 };
 

@@ -21,17 +21,18 @@ constexpr std::array kDtypes = {at::kDouble, at::kFloat, at::kHalf, at::kBFloat1
 struct World {
   int ranks = 1;
   Reduction reduction = Reduction::kOrdered;
+  std::string backend = "sockets";
 };
 
 void PrintTo(const World& world, std::ostream* out) {
-  *out << world.ranks << (world.reduction == Reduction::kFast ? " fast" : " ordered");
+  *out << world.ranks << (world.reduction == Reduction::kFast ? " fast " : " ordered ") << world.backend;
 }
 
 class CommunicatorContract : public ::testing::TestWithParam<World> {
  protected:
   static int size() { return GetParam().ranks; }
   static void run(const std::function<void(Communicator)>& body) {
-    run_ranks(size(), body, {.reduction = GetParam().reduction});
+    run_ranks(size(), body, {.reduction = GetParam().reduction, .backend = GetParam().backend});
   }
   // Gloo's own sums know neither these types nor all elements of them.
   static bool can_reduce(at::ScalarType dtype) {
@@ -41,10 +42,13 @@ class CommunicatorContract : public ::testing::TestWithParam<World> {
 
 INSTANTIATE_TEST_SUITE_P(Backends, CommunicatorContract,
                          ::testing::Values(World{1}, World{2}, World{3}, World{4}, World{2, Reduction::kFast},
-                                           World{3, Reduction::kFast}),
+                                           World{2, Reduction::kFast, "gloo"},
+                                           World{3, Reduction::kFast, "gloo"},
+                                           World{3, Reduction::kOrdered, "gloo"}),
                          [](const auto& test) {
                            return "Ranks" + std::to_string(test.param.ranks) +
-                                  (test.param.reduction == Reduction::kFast ? "Fast" : "Ordered");
+                                  (test.param.reduction == Reduction::kFast ? "Fast" : "Ordered") +
+                                  test.param.backend;
                          });
 
 // Rank r contributes r + 1 + (0, 1, 2, ...) mod 3.
@@ -83,7 +87,7 @@ at::Tensor bools(bool first, bool second) { return at::tensor({int{first}, int{s
 TEST_P(CommunicatorContract, KnowsItself) {
   run([](const Communicator& comm) {
     EXPECT_EQ(comm.size(), size());
-    EXPECT_EQ(comm.backend(), size() == 1 ? "single" : "gloo");
+    EXPECT_EQ(comm.backend(), size() == 1 ? "single" : GetParam().backend);
     EXPECT_LT(comm.rank(), comm.size());
     EXPECT_EQ(comm.activity(), "");
   });

@@ -5,6 +5,9 @@
 
 #include <array>
 #include <chrono>
+#include <functional>
+#include <optional>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -54,8 +57,17 @@ void end_in_disorder(const Communicator& parent) {
   std::this_thread::sleep_for(50ms);
 }
 
-TEST(ForeignSockets, SurviveTheGroupsThatWereMadeMeanwhile) {
-  testing::run_ranks(2, [](const Communicator& comm) {
+class ForeignSockets : public ::testing::TestWithParam<std::string> {
+ protected:
+  static void run(const std::function<void(Communicator)>& body) {
+    testing::run_ranks(2, body, {.backend = GetParam()});
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Beside, ForeignSockets, ::testing::Values("sockets", "gloo"),
+                         [](const auto& test) { return test.param; });
+
+TEST_P(ForeignSockets, SurviveTheGroupsThatWereMadeMeanwhile) {
+  run([](const Communicator& comm) {
     Opener opener;
     for (int i = 0; i < 3; ++i) end_in_disorder(comm);
     const auto pairs = opener.stop();
@@ -67,9 +79,9 @@ TEST(ForeignSockets, SurviveTheGroupsThatWereMadeMeanwhile) {
   });
 }
 
-// Ranks as threads: what belongs to whom can be told by nothing but the loops.
-TEST(ForeignSockets, OfAGroupMadeAtTheSameTimeGoOn) {
-  testing::run_ranks(2, [](const Communicator& comm) {
+// Ranks as threads: what belongs to whom in Gloo can be told by nothing but the loops.
+TEST_P(ForeignSockets, OfAGroupMadeAtTheSameTimeGoOn) {
+  run([](const Communicator& comm) {
     const auto one = *comm.new_group({0, 1}), two = *comm.new_group({0, 1});
     std::optional<Communicator> made;
     std::jthread other([&] { made = two.new_group({0, 1}); });

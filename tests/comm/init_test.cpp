@@ -11,6 +11,7 @@
 
 #include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
+#include <lockstep/testing/run_ranks.h>
 
 #include "comm/listener.h"
 
@@ -45,8 +46,20 @@ void join_and_sum(const CommOptions& options) {
 
 TEST(InitCommunicator, SaysWhatToDoWithoutABackendThatThisBuildDoesNotHave) {
   EXPECT_THAT([] { init_communicator({.backend = "nccl"}); },
-              ThrowsMessage<ConfigError>(AllOf(HasSubstr("backend is not available; expected gloo; got nccl"),
-                                               HasSubstr("gloo is for those of the CPU"))));
+              ThrowsMessage<ConfigError>(
+                  AllOf(HasSubstr("backend is not available; expected auto, sockets, gloo; got nccl"),
+                        HasSubstr("gloo are for those of the CPU"))));
+  EXPECT_THAT([] { init_communicator({.backend = "mpi"}); },
+              ThrowsMessage<ConfigError>(HasSubstr("expected auto, sockets, gloo; got mpi")));
+}
+
+TEST(InitCommunicator, TakesOurSocketsUnlessOthersAreOfPyTorch) {
+  testing::run_ranks(2, [](const Communicator& comm) { EXPECT_EQ(comm.backend(), "sockets"); });
+  testing::run_ranks(2, [](const Communicator& comm) { EXPECT_EQ(comm.backend(), "gloo"); },
+                     {.backend = "gloo"});
+  EXPECT_THAT([] { init_communicator({.backend = "sockets", .world_size = 2, .peers = Peers::kPyTorch}); },
+              ThrowsMessage<ConfigError>(AllOf(HasSubstr("expected auto or gloo; got sockets"),
+                                               HasSubstr("torch.distributed speaks Gloo"))));
 }
 
 TEST(InitCommunicator, OneRankNeedsNoPort) {

@@ -40,17 +40,19 @@ std::multimap<std::string, std::uint64_t> blocked_signals() {
 
 // A write to a rank that died must fail, not end the process, as SIGPIPE does by default.
 TEST(BrokenPipes, AreErrorsInEveryThreadOfGloo) {
-  testing::run_ranks(2, [](const Communicator& comm) {
-    comm.barrier();
-    int threads = 0;
-    for (const auto& [name, blocked] : blocked_signals()) {
-      if (name.find("gloo") == std::string::npos) continue;
-      ++threads;
-      EXPECT_TRUE(blocked & (std::uint64_t{1} << (SIGPIPE - 1))) << name;
-    }
-    EXPECT_GE(threads, 2);
-    comm.barrier();
-  });
+  testing::run_ranks(2,
+                     [](const Communicator& comm) {
+                       comm.barrier();
+                       int threads = 0;
+                       for (const auto& [name, blocked] : blocked_signals()) {
+                         if (name.find("gloo") == std::string::npos) continue;
+                         ++threads;
+                         EXPECT_TRUE(blocked & (std::uint64_t{1} << (SIGPIPE - 1))) << name;
+                       }
+                       EXPECT_GE(threads, 2);
+                       comm.barrier();
+                     },
+                     {.backend = "gloo"});
 }
 
 class KilledRank : public ::testing::TestWithParam<std::string> {};

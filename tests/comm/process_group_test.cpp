@@ -103,7 +103,7 @@ std::vector<std::optional<Store>> stores_in(const std::filesystem::path& file,
 TEST(JoinEntry, KeepsItsSettingsWhereThePidSpaceIsNotKnown) {
   const detail::JoinEntry entry{.host = detail::own_entry().host,
                                 .pid = 999'999'999,
-                                .settings = {{"backend", "gloo"}, {"protocol", "4"}}};
+                                .settings = {{"backend", "sockets"}, {"protocol", "5"}}};
   const auto read = detail::join_entry_from_text(detail::to_text(entry));
   EXPECT_EQ(read.settings, entry.settings);
   EXPECT_EQ(read.pid_space, "");

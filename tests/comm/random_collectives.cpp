@@ -7,6 +7,7 @@
 // With JOBS there are so many jobs at once, and in every fifth one the last rank kills itself half-way, so
 // that the job has to fail.
 #include <lockstep/comm/init.h>
+#include <lockstep/comm/packed_collectives.h>
 #include <lockstep/torch.h>
 
 #include <sys/wait.h>
@@ -44,6 +45,7 @@ using Tensors = std::vector<at::Tensor>;
 
 enum class Kind {
   kAllReduce,
+  kAllReduceList,
   kReduce,
   kReduceScatter,
   kBroadcast,
@@ -246,6 +248,7 @@ class RandomRank {
 
   Rest begin(const ls::Communicator& comm, const Plan& plan);
   Rest begin_sum(const ls::Communicator& comm, const Plan& plan);
+  Rest begin_list(const ls::Communicator& comm, const Plan& plan);
   Rest begin_copy(const ls::Communicator& comm, const Plan& plan);
   Rest exchange(const ls::Communicator& comm, const Plan& plan);
 
@@ -270,6 +273,8 @@ class RandomRank {
 
 Rest RandomRank::begin(const ls::Communicator& comm, const Plan& plan) {
   switch (plan.kind) {
+    case Kind::kAllReduceList:
+      return begin_list(comm, plan);
     case Kind::kAllReduce:
     case Kind::kReduce:
     case Kind::kReduceScatter:
@@ -315,6 +320,28 @@ Rest RandomRank::begin_sum(const ls::Communicator& comm, const Plan& plan) {
   return [=] {
     work.wait();
     require_equal(tensor, reduced(rows, plan.op), "all_reduce");
+  };
+}
+
+// A list of tensors that are reduced as one: where the cuts are is drawn, too, and some are empty.
+Rest RandomRank::begin_list(const ls::Communicator& comm, const Plan& plan) {
+  const auto rows = from_all(plan, comm.size(), plan.elements);
+  const auto own = rows[static_cast<std::size_t>(comm.rank())].clone();
+  Tensors pieces;
+  std::mt19937_64 cuts(plan.salt);
+  for (std::int64_t begin = 0; begin < plan.elements;) {
+    const auto rest = static_cast<std::uint64_t>(plan.elements - begin);
+    const auto elements =
+        pieces.size() == 20 ? plan.elements - begin : static_cast<std::int64_t>(cuts() % (rest / 2 + 2));
+    pieces.push_back(own.narrow(0, begin, std::min(elements, plan.elements - begin)).clone());
+    begin += pieces.back().numel();
+  }
+  if (pieces.empty()) pieces.push_back(own);
+  auto work = ls::all_reduce_coalesced_async(comm, pieces, plan.op);
+  if (!plan.is_async) work.wait();
+  return [=] {
+    work.wait();
+    require_equal(at::cat(pieces), reduced(rows, plan.op), "all_reduce_coalesced");
   };
 }
 

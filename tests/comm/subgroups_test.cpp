@@ -32,7 +32,7 @@ TEST(Subgroups, HaveTheListedRanksInAscendingOrder) {
     EXPECT_EQ(group->size(), 3);
     EXPECT_THAT(group->global_ranks(), ElementsAre(0, 2, 3));
     EXPECT_EQ(group->global_rank(group->rank()), comm.rank());
-    EXPECT_EQ(group->backend(), "gloo");
+    EXPECT_EQ(group->backend(), "sockets");
     EXPECT_EQ(group->timeout(), comm.timeout());
     EXPECT_EQ(sum_of_ranks(*group, comm.rank()), 5);
     const auto root = at::full({1}, comm.rank(), at::kInt);
@@ -248,7 +248,7 @@ TEST(Subgroups, LeaveNoDescriptorBehind) {
     for (int i = 0; i < 10; ++i) use_group(i % 2 == 0);
     if (comm.rank() == 0) {
       auto after = open_descriptors();
-      // Threads of Gloo let go of theirs a little later.
+      // The threads of ranks let go of theirs a little later.
       for (int i = 0; i < 500 && after > before; ++i) {
         std::this_thread::sleep_for(std::chrono::milliseconds(10));
         after = open_descriptors();

@@ -6,6 +6,7 @@
 #include <lockstep/base/error.h>
 #include <lockstep/formats/idx.h>
 
+#include "support/bytes.h"
 #include "support/expect_error.h"
 #include "support/temporary_folder.h"
 
@@ -13,12 +14,11 @@ namespace lockstep {
 namespace {
 
 using namespace std::string_literals;
+using test::bytes_of;
 using test::expect_error;
 using test::TemporaryFolder;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-std::span<const std::byte> bytes_of(const std::string& text) { return std::as_bytes(std::span(text)); }
 
 // Two pictures of 2 x 3 pixels, as MNIST's files have them.
 const std::string kPictures =

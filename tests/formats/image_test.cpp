@@ -2,13 +2,14 @@
 
 #include <lockstep/formats/image.h>
 
+#include "support/bytes.h"
+
 namespace lockstep {
 namespace {
 
+using test::bytes_of;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-std::span<const std::byte> bytes_of(const std::string& text) { return std::as_bytes(std::span(text)); }
 
 TEST(DecodeImage, ReadsNetpbm) {
   const auto colours = decode_image(bytes_of("P6\n# a comment\n2 1\n255\nabcdef"));

@@ -2,23 +2,20 @@
 
 #include <lockstep/formats/tar.h>
 
+#include "support/bytes.h"
 #include "support/tar_text.h"
 #include "support/temporary_folder.h"
 
 namespace lockstep {
 namespace {
 
+using test::bytes_of;
 using test::tar_end;
 using test::tar_member;
+using test::text_of;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Pair;
-
-std::span<const std::byte> bytes_of(const std::string& text) { return std::as_bytes(std::span(text)); }
-
-std::string text_of(std::span<const std::byte> bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
 
 using Files = std::vector<std::pair<std::string, std::string>>;
 

@@ -6,6 +6,7 @@
 #include <lockstep/formats/torch_file.h>
 
 #include "formats/pickle_text.h"
+#include "support/bytes.h"
 #include "support/paths.h"
 #include "support/temporary_folder.h"
 
@@ -16,6 +17,7 @@ using pickle::Dict;
 using pickle::Dtype;
 using pickle::Storage;
 using pickle::Tensor;
+using test::bytes_of;
 using test::pickle_of;
 using test::pickled_storage;
 using test::pickled_tensor;
@@ -23,8 +25,6 @@ using test::pickled_text;
 using ::testing::HasSubstr;
 using namespace std::string_literals;
 using Files = std::vector<std::pair<std::string, std::string>>;
-
-std::span<const std::byte> bytes_of(const std::string& text) { return std::as_bytes(std::span(text)); }
 
 std::string archive_of(const Files& files) {
   std::string archive;

@@ -8,18 +8,15 @@
 #include <lockstep/formats/zip_archive.h>
 
 #include "formats/zip_records.h"
+#include "support/bytes.h"
 
 namespace lockstep::zip {
 namespace {
 
+using test::bytes_of;
+using test::text_of;
 using ::testing::HasSubstr;
 using Files = std::vector<std::pair<std::string, std::string>>;
-
-std::span<const std::byte> bytes_of(const std::string& text) { return std::as_bytes(std::span(text)); }
-
-std::string text_of(std::span<const std::byte> bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
 
 std::string archive_of(const Files& files, const WriterOptions& options = {}) {
   std::string archive;

@@ -7,7 +7,7 @@ namespace {
 
 constexpr std::size_t kMaxNames = 200;
 
-void run(std::span<const std::byte> input) {
+void run_braces(std::span<const std::byte> input) {
   const std::string_view pattern(reinterpret_cast<const char*>(input.data()), input.size());
   const auto names = expand_braces(pattern, kMaxNames);
   if (!names) return expect(!names.error().empty(), "gave no reason");
@@ -22,7 +22,7 @@ Target braces_target() {
           .tokens = {"{", "}", ",", "..", "-", "0", "01", "9", "2147483647", "-2147483648", "a", "{a,b}"},
           .memory_bytes = std::size_t{1} << 20,
           .memory_per_byte = 256,
-          .run = run};
+          .run = run_braces};
 }
 
 }  // namespace lockstep::fuzz

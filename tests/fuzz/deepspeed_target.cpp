@@ -28,7 +28,7 @@ constexpr const char* kAuto = R"({ // all that can be left open
 })";
 
 /// What is read is written as a text that comes back the same.
-void run(std::span<const std::byte> input) try {
+void run_deepspeed(std::span<const std::byte> input) try {
   const std::string_view text(reinterpret_cast<const char*>(input.data()), input.size());
   const auto once = to_json(parse_deepspeed_config(text, "ds.json").config);
   expect(to_json(parse_deepspeed_config(once, "ds.json").config) == once, "wrote something else");
@@ -83,7 +83,7 @@ Target deepspeed_target() {
                  "aio"},
       .memory_bytes = std::size_t{256} << 10,
       .memory_per_byte = 512,
-      .run = run};
+      .run = run_deepspeed};
 }
 
 }  // namespace lockstep::fuzz

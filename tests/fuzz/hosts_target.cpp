@@ -17,7 +17,7 @@ void parse(std::string_view text) {
     expect(!host.slots.empty(), "gave an empty host");
 }
 
-void run(std::span<const std::byte> input) {
+void run_hosts(std::span<const std::byte> input) {
   try {
     parse({reinterpret_cast<const char*>(input.data()), input.size()});
   } catch (const ConfigError&) {
@@ -34,7 +34,7 @@ Target hosts_target() {
           .tokens = {"\n", " slots=", "#", "\0"s, "@", ":", ",", "0", "65536", "-", "a", "worker-0"},
           .memory_bytes = std::size_t{2} << 20,
           .memory_per_byte = 65'536 * sizeof(int) / 4,
-          .run = run};
+          .run = run_hosts};
 }
 
 }  // namespace lockstep::fuzz

@@ -7,7 +7,7 @@ namespace {
 
 using namespace std::string_literals;
 
-void run(std::span<const std::byte> input) {
+void run_idx(std::span<const std::byte> input) {
   const auto array = idx::parse(input);
   if (!array) return expect(!array.error().empty(), "gave no reason");
   auto bytes = idx::item_bytes(array->dtype);
@@ -24,7 +24,7 @@ Target idx_target() {
                     "\0\0\x0d\x01\0\0\0\x01\x3f\x80\0\0"s, "\0\0\x0e\x02\0\0\0\0\0\0\0\x05"s},
           .tokens = {"\0\0\x08\x01"s, "\0\0\x0b\x02"s, "\0\0\0\x02"s, "\xff\xff\xff\xff", "\0\0\0\0"s, "a"},
           .memory_bytes = std::size_t{4} << 20,  // reads in blocks of 1 MiB
-          .run = run};
+          .run = run_idx};
 }
 
 }  // namespace lockstep::fuzz

@@ -10,7 +10,7 @@ using namespace std::string_literals;
 
 constexpr std::int64_t kMaxPixels = 1 << 12;
 
-void run(std::span<const std::byte> input) {
+void run_image(std::span<const std::byte> input) {
   const auto image = decode_image(input, {.mode = ImageMode::kUnchanged, .max_pixels = kMaxPixels});
   if (!image) return expect(!image.error().empty(), "gave no reason");
   expect(image->height * image->width <= kMaxPixels, "gave more pixels than it may");
@@ -29,7 +29,7 @@ Target image_target() {
                  "\xff\xd8\xff"s, "\xff\xc0"s, "\xff\xda"s, "\xff\xd9"s, "\0\0\0\x0d"s, "\xff\xff"s},
       .memory_bytes = std::size_t{1} << 16,  // two rasters; libpng and libjpeg have memory of their own
       .memory_per_byte = 4,
-      .run = run};
+      .run = run_image};
 }
 
 }  // namespace lockstep::fuzz

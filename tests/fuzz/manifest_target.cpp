@@ -26,7 +26,7 @@ std::string manifest_seed() {
 }
 
 /// What is read is written as a text that comes back the same.
-void run(std::span<const std::byte> input) try {
+void run_manifest(std::span<const std::byte> input) try {
   const std::string_view text(reinterpret_cast<const char*>(input.data()), input.size());
   const auto once = detail::to_text(detail::parse_manifest(text, "manifest.json"));
   expect(detail::to_text(detail::parse_manifest(once, "manifest.json")) == once, "wrote something else");
@@ -72,7 +72,7 @@ Target manifest_target() {
                      " "},
           .memory_bytes = std::size_t{64} << 10,
           .memory_per_byte = 256,  // for two manifests and their texts
-          .run = run};
+          .run = run_manifest};
 }
 
 }  // namespace lockstep::fuzz

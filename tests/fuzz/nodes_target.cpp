@@ -6,7 +6,7 @@
 namespace lockstep::fuzz {
 namespace {
 
-void run(std::span<const std::byte> input) {
+void run_nodes(std::span<const std::byte> input) {
   try {
     const auto hosts =
         cluster::expand_node_list("LIST", {reinterpret_cast<const char*>(input.data()), input.size()});
@@ -24,7 +24,7 @@ Target nodes_target() {
                      "18446744073709551615", "18446744073709551616", "9223372036854775807", "n", "[1-2]"},
           .memory_bytes = std::size_t{1} << 30,  // a million hosts of long names, twice
           .memory_per_byte = 64,
-          .run = run};
+          .run = run_nodes};
 }
 
 }  // namespace lockstep::fuzz

@@ -3,7 +3,7 @@
 
 #include <lockstep/base/error.h>
 #include <lockstep/base/option_type.h>
-#include <lockstep/deepspeed/memory_estimate.h>
+#include <lockstep/advice/memory_estimate.h>
 #include <lockstep/formats/checkpoint_tools.h>
 #include <lockstep/launch/binding.h>
 
@@ -12,7 +12,7 @@
 namespace lockstep::fuzz {
 namespace {
 
-void run(std::span<const std::byte> input) {
+void run_numbers(std::span<const std::byte> input) {
   const std::string text(reinterpret_cast<const char*>(input.data()), input.size());
   if (const auto processors = parse_processors(text)) expect(!processors->empty(), "gave no processor");
   if (const auto count = parse_parameter_count(text)) expect(*count > 0, "gave no parameter");
@@ -54,7 +54,7 @@ Target numbers_target() {
                      "d"},
           .memory_bytes = std::size_t{2} << 20,
           .memory_per_byte = 64,
-          .run = run};
+          .run = run_numbers};
 }
 
 }  // namespace lockstep::fuzz

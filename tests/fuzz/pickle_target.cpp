@@ -17,7 +17,7 @@ std::string written(const pickle::Value& value) {
 }
 
 /// What is read can be walked over, which writing does, and comes back the same.
-void run(std::span<const std::byte> input) {
+void run_pickle(std::span<const std::byte> input) {
   const auto document = pickle::parse(input);
   if (!document) return expect(!document.error().empty(), "gave no reason");
   const std::string once = written(document->root);
@@ -35,7 +35,7 @@ Target pickle_target() {
           .tokens = pickle_tokens(),
           .memory_bytes = std::size_t{64} << 10,
           .memory_per_byte = 512,  // for two values and two texts
-          .run = run};
+          .run = run_pickle};
 }
 
 }  // namespace lockstep::fuzz

@@ -15,7 +15,7 @@ std::string file_of(const std::string& header, std::size_t data_bytes) {
   return file + header + std::string(data_bytes, 'x');
 }
 
-void parse(std::span<const std::byte> file) {
+void parse_safetensors(std::span<const std::byte> file) {
   const auto contents = safetensors::parse(file);
   if (!contents) return expect(!contents.error().empty(), "gave no reason");
   std::size_t bytes = 0;
@@ -32,11 +32,11 @@ std::string with_fitting_length(std::string file) {
 }
 
 /// Also with the right length, without which few inputs come as far as the header.
-void run(std::span<const std::byte> input) {
-  parse(input);
+void run_safetensors(std::span<const std::byte> input) {
+  parse_safetensors(input);
   if (input.size() < 8) return;
   const std::string file(reinterpret_cast<const char*>(input.data()), input.size());
-  parse(bytes_of(with_fitting_length(file)));
+  parse_safetensors(bytes_of(with_fitting_length(file)));
 }
 
 }  // namespace
@@ -75,7 +75,7 @@ Target safetensors_target() {
                  "\xff",
                  " "},
       .memory_per_byte = 64,
-      .run = run};
+      .run = run_safetensors};
 }
 
 }  // namespace lockstep::fuzz

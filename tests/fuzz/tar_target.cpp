@@ -11,7 +11,7 @@ namespace {
 using test::tar_end;
 using test::tar_member;
 
-void parse(std::span<const std::byte> archive) {
+void parse_tar(std::span<const std::byte> archive) {
   tar::SampleReader reader(archive);
   std::size_t bytes = 0;
   for (;;) {
@@ -39,9 +39,9 @@ std::string with_fitting_checksums(std::string archive) {
 }
 
 /// Also with right checksums, without which few inputs come far.
-void run(std::span<const std::byte> input) {
-  parse(input);
-  parse(bytes_of(with_fitting_checksums({reinterpret_cast<const char*>(input.data()), input.size()})));
+void run_tar(std::span<const std::byte> input) {
+  parse_tar(input);
+  parse_tar(bytes_of(with_fitting_checksums({reinterpret_cast<const char*>(input.data()), input.size()})));
 }
 
 }  // namespace
@@ -56,7 +56,7 @@ Target tar_target() {
                  "77777777777", "L", "x", "S", "."},
       .memory_bytes = std::size_t{64} << 10,
       .memory_per_byte = 4,
-      .run = run};
+      .run = run_tar};
 }
 
 }  // namespace lockstep::fuzz

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "support/bytes.h"
+
 namespace lockstep::fuzz {
 
 struct Target {
@@ -46,6 +48,6 @@ inline std::vector<Target> targets() {
 /// @throws std::logic_error with `what` unless `is_so`
 void expect(bool is_so, const std::string& what);
 
-inline std::span<const std::byte> bytes_of(const std::string& text) { return std::as_bytes(std::span(text)); }
+using test::bytes_of;
 
 }  // namespace lockstep::fuzz

@@ -15,7 +15,7 @@ std::string seed(std::array<std::int32_t, 3> numbers, std::size_t token_bytes) {
   return file + std::string(token_bytes, 't');
 }
 
-void run(std::span<const std::byte> input) {
+void run_tokens(std::span<const std::byte> input) {
   for (const auto dtype : {TokenDtype::kUint16, TokenDtype::kUint32}) {
     const auto layout = token_layout(input, dtype);
     if (!layout) {
@@ -35,7 +35,7 @@ Target tokens_target() {
   return {.name = "tokens",
           .seeds = {seed({20240520, 1, 2}, 4), seed({20240801, 7, 2}, 8), "abcdefgh"},
           .tokens = {"\x58\xd8\x34\x01"s, "\xff\xff\xff\xff"s, "\x01\0\0\0"s, "\0\0"s},
-          .run = run};
+          .run = run_tokens};
 }
 
 }  // namespace lockstep::fuzz

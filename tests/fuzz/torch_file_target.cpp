@@ -44,7 +44,7 @@ void check(const torch_file::Contents& contents, const pickle::Value& value) {
   }
 }
 
-void run(std::span<const std::byte> input) {
+void run_torch_file(std::span<const std::byte> input) {
   const std::string file = file_of(input);
   const auto contents = torch_file::Contents::parse(bytes_of(file));
   if (!contents) return expect(!contents.error().empty(), "gave no reason");
@@ -59,7 +59,7 @@ Target torch_file_target() {
           .tokens = pickle_tokens(),
           .memory_bytes = std::size_t{64} << 10,
           .memory_per_byte = 128,
-          .run = run};
+          .run = run_torch_file};
 }
 
 }  // namespace lockstep::fuzz

@@ -42,7 +42,7 @@ Dict optimizer() {
 }
 
 /// An archive around `pickle`, with the storages that it names; the checksums are right.
-std::string file_of(std::span<const std::byte> pickle) {
+std::string checkpoint_file_of(std::span<const std::byte> pickle) {
   std::string file;
   zip::Writer writer([&](std::span<const std::byte> bytes) {
     file.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
@@ -80,11 +80,11 @@ void run_as(const std::string& model, const std::string& optimizer, int stage) t
 }
 
 /// The input as one of the two files, of a checkpoint of one of the stages.
-void run(std::span<const std::byte> input) {
+void run_zero(std::span<const std::byte> input) {
   static const auto model_pickle = pickle::write(model()), optimizer_pickle = pickle::write(optimizer());
-  static const std::string model_file = file_of(bytes_of(model_pickle));
-  static const std::string optimizer_file = file_of(bytes_of(optimizer_pickle));
-  const auto file = file_of(input);
+  static const std::string model_file = checkpoint_file_of(bytes_of(model_pickle));
+  static const std::string optimizer_file = checkpoint_file_of(bytes_of(optimizer_pickle));
+  const auto file = checkpoint_file_of(input);
   const int stage = static_cast<int>(input.size() / 2 % 4);
   if (input.size() % 2 == 0) return run_as(file, optimizer_file, stage);
   run_as(model_file, file, stage);
@@ -99,7 +99,7 @@ Target zero_target() {
                      "a", "u"},
           .memory_bytes = std::size_t{256} << 10,
           .memory_per_byte = 512,
-          .run = run};
+          .run = run_zero};
 }
 
 }  // namespace lockstep::fuzz

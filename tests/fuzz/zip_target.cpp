@@ -32,7 +32,7 @@ const std::string kDeflated =
 // A deflate stream gives at most so many bytes for each of its own.
 constexpr std::size_t kMostPerByte = 1032;
 
-void run(std::span<const std::byte> input) {
+void run_zip(std::span<const std::byte> input) {
   const auto archive = zip::Archive::parse(input);
   if (!archive) return expect(!archive.error().empty(), "gave no reason");
   std::size_t bytes = 0;
@@ -53,7 +53,7 @@ Target zip_target() {
           .tokens = {"PK\x01\x02", "PK\x03\x04", "PK\x05\x06", "PK\x06\x06", "PK\x06\x07", "\x01\0\x10\0"s,
                      "\xff\xff\xff\xff", "\xff\xff", "\0\0\0\0"s, "\x2d\0"s, "\x08\0"s, "a"},
           .memory_per_byte = 3 * kMostPerByte,  // a vector grows into one of twice its size
-          .run = run};
+          .run = run_zip};
 }
 
 }  // namespace lockstep::fuzz

@@ -6,7 +6,6 @@
 
 #include <csignal>
 #include <cstdlib>
-#include <nlohmann/json.hpp>
 #include <thread>
 
 #include <lockstep/base/error.h>
@@ -15,6 +14,7 @@
 #include <lockstep/launch/join.h>
 
 #include "launch/launcher_process.h"
+#include "support/json_file.h"
 
 namespace lockstep {
 namespace {
@@ -25,14 +25,11 @@ using ::testing::HasSubstr;
 using testing::is_running;
 using testing::launch_ranks;
 using testing::LauncherProcess;
+using testing::rank_one;
 using testing::sleep_for_ever;
 using testing::this_rank;
 
 constexpr auto kStopLimit = 4s;  // one second, and time for a busy machine
-
-std::string rank_one(const testing::LaunchResult& result) {
-  return "lockstep: rank 1 (node 0, pid " + std::to_string(result.pids.at(1)) + ") ";
-}
 
 void fail_in_second_collective(FaultKind kind, int rank) {
   enter_collective("broadcast");
@@ -270,7 +267,7 @@ TEST(Cause, OfATimeoutNamesWhoIsBehind) {
   EXPECT_EQ(
       result.errors,
       rank_one(result) + "failed: [comm] all_reduce failed; waiting for rank 0 (after all_reduce seq 19)\n");
-  const auto json = nlohmann::json::parse(test::content(launcher.run_dir() / "failure.json"));
+  const auto json = test::json_of(launcher.run_dir() / "failure.json");
   EXPECT_EQ("lockstep: " + json["message"].get<std::string>() + "\n", result.errors);
 }
 
@@ -313,7 +310,7 @@ TEST(FailureFile, TellsWhoFailedAndHowTheOthersEnded) {
     });
   });
   const auto result = launcher.wait();
-  const auto json = nlohmann::json::parse(test::content(launcher.run_dir() / "failure.json"));
+  const auto json = test::json_of(launcher.run_dir() / "failure.json");
   EXPECT_EQ(json["rank"], 1);
   EXPECT_EQ(json["node"], 0);
   EXPECT_EQ(json["pid"], result.pids.at(1));
@@ -338,7 +335,7 @@ TEST(FailureFile, KeepsTheWholeErrorWhateverItsBytes) {
         options, [] { return run_rank([] { throw DataError("data", {.what = "bad \xff\nline 2"}); }); });
   });
   EXPECT_EQ(launcher.wait().status, 1);
-  const auto json = nlohmann::json::parse(test::content(launcher.run_dir() / "failure.json"));
+  const auto json = test::json_of(launcher.run_dir() / "failure.json");
   EXPECT_EQ(json["exit_code"], 1);
   EXPECT_THAT(json["error"].get<std::string>(), HasSubstr("line 2"));
 }

@@ -101,6 +101,10 @@ LaunchResult LauncherProcess::wait() {
           .pids = read_pids(run_dir())};
 }
 
+std::string rank_one(const LaunchResult& result) {
+  return "lockstep: rank 1 (node 0, pid " + std::to_string(result.pids.at(1)) + ") ";
+}
+
 void ready(const LaunchOptions& options) {
   write_file(options.run_dir / ("ready_" + std::to_string(this_rank())), "");
 }

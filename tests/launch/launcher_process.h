@@ -57,6 +57,9 @@ class LauncherProcess {
   pid_t pid_;
 };
 
+/// How a line of the launcher begins that is about rank 1.
+std::string rank_one(const LaunchResult& result);
+
 /// In a rank: tells wait_for_ranks() that what follows may be disturbed.
 void ready(const LaunchOptions& options);
 

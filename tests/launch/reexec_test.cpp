@@ -11,6 +11,7 @@ namespace lockstep {
 namespace {
 
 using testing::LauncherProcess;
+using testing::rank_one;
 
 std::function<int(LaunchOptions)> launch_case(const char* fault) {
   return [=](const LaunchOptions& options) -> int {
@@ -19,10 +20,6 @@ std::function<int(LaunchOptions)> launch_case(const char* fault) {
     ::execl(program.c_str(), program.c_str(), options.run_dir.c_str(), fault, nullptr);
     return 98;
   };
-}
-
-std::string rank_one(const testing::LaunchResult& result) {
-  return "lockstep: rank 1 (node 0, pid " + std::to_string(result.pids.at(1)) + ") ";
 }
 
 TEST(LaunchReexec, RunsTheProgramOncePerRankInItsPlace) {

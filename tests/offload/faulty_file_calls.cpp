@@ -1,6 +1,5 @@
 #include "faulty_file_calls.h"
 
-#include <dlfcn.h>
 #include <sys/types.h>
 #include <unistd.h>
 
@@ -8,6 +7,8 @@
 #include <atomic>
 #include <cerrno>
 #include <string_view>
+
+#include "support/next_function.h"
 
 namespace lockstep::offload {
 namespace {
@@ -20,11 +21,6 @@ Fault current;  // set while no call is under way
 bool is_faulty(const char* name) {
   const char* const wanted = faulty_call;
   return wanted != nullptr && std::string_view(wanted) == name && calls_made++ >= current.after;
-}
-
-template <class Function>
-Function next(const char* name) {
-  return reinterpret_cast<Function>(::dlsym(RTLD_NEXT, name));
 }
 
 // What a call says to have moved that moved that much, or failed.
@@ -54,17 +50,17 @@ int FaultyFileCalls::calls() const { return calls_made; }
 #pragma GCC visibility push(default)
 extern "C" {
 ssize_t pread(int fd, void* bytes, std::size_t count, off_t offset) {
-  static const auto real = next<ssize_t (*)(int, void*, std::size_t, off_t)>("pread");
+  static const auto real = test::next_function<ssize_t (*)(int, void*, std::size_t, off_t)>("pread");
   const bool has_fault = is_faulty("pread");
   return fails(has_fault) ? -1 : said(has_fault, real(fd, bytes, count, offset));
 }
 ssize_t pwrite(int fd, const void* bytes, std::size_t count, off_t offset) {
-  static const auto real = next<ssize_t (*)(int, const void*, std::size_t, off_t)>("pwrite");
+  static const auto real = test::next_function<ssize_t (*)(int, const void*, std::size_t, off_t)>("pwrite");
   const bool has_fault = is_faulty("pwrite");
   return fails(has_fault) ? -1 : said(has_fault, real(fd, bytes, count, offset));
 }
 int posix_fallocate(int fd, off_t offset, off_t count) {
-  static const auto real = next<int (*)(int, off_t, off_t)>("posix_fallocate");
+  static const auto real = test::next_function<int (*)(int, off_t, off_t)>("posix_fallocate");
   return is_faulty("posix_fallocate") ? current.error_number : real(fd, offset, count);
 }
 }

@@ -1,5 +1,4 @@
 // How blocks come into the ring, seen where the engine calls liburing.
-#include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <liburing.h>
 
@@ -8,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "support/next_function.h"
 #include "swap_cases.h"
 
 namespace lockstep::offload {
@@ -26,11 +26,6 @@ void forget_batches() {
   batches.clear();
 }
 
-template <class Function>
-Function next(const char* name) {
-  return reinterpret_cast<Function>(::dlsym(RTLD_NEXT, name));
-}
-
 }  // namespace
 }  // namespace lockstep::offload
 
@@ -38,12 +33,13 @@ Function next(const char* name) {
 #pragma GCC visibility push(default)
 extern "C" {
 int io_uring_submit(io_uring* ring) {
-  static const auto real = lockstep::offload::next<int (*)(io_uring*)>("io_uring_submit");
+  static const auto real = lockstep::test::next_function<int (*)(io_uring*)>("io_uring_submit");
   lockstep::offload::count_batch(ring);
   return real(ring);
 }
 int io_uring_submit_and_wait(io_uring* ring, unsigned count) {
-  static const auto real = lockstep::offload::next<int (*)(io_uring*, unsigned)>("io_uring_submit_and_wait");
+  static const auto real =
+      lockstep::test::next_function<int (*)(io_uring*, unsigned)>("io_uring_submit_and_wait");
   lockstep::offload::count_batch(ring);
   return real(ring, count);
 }

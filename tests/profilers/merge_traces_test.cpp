@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "support/expect_error.h"
+#include "support/json_file.h"
 #include "support/temporary_folder.h"
 
 namespace lockstep {
@@ -14,6 +15,7 @@ namespace {
 
 using nlohmann::json;
 using std::chrono::nanoseconds;
+using test::json_of;
 
 std::filesystem::path trace_of(const std::filesystem::path& folder, int rank, std::int64_t begin_ns,
                                std::size_t capacity = 64) {
@@ -26,8 +28,6 @@ std::filesystem::path trace_of(const std::filesystem::path& folder, int rank, st
   return profiler.write();
 }
 
-json read(const std::filesystem::path& file) { return json::parse(test::content(file)); }
-
 TEST(MergeTraces, PutsRanksOnOneClock) {
   const test::TemporaryFolder folder;
   const std::vector<RankTrace> ranks = {
@@ -35,7 +35,7 @@ TEST(MergeTraces, PutsRanksOnOneClock) {
       {trace_of(folder.path(), 1, 9'000'000'000'001), 1, nanoseconds(1'225'567'890'123'456)}};
   merge_traces(ranks, folder / "all.json");
   std::map<int, std::vector<json>> calls;
-  const auto trace = read(folder / "all.json");
+  const auto trace = json_of(folder / "all.json");
   for (const auto& event : trace.at("traceEvents")) {
     if (event.at("ph") == "X") calls[event.at("pid")].push_back(event);
   }
@@ -54,7 +54,7 @@ TEST(MergeTraces, KeepsNamesAndAddsUpWhatWasDropped) {
   const std::vector<RankTrace> ranks = {{trace_of(folder.path(), 0, 10, 2), 0},
                                         {trace_of(folder.path(), 1, 10, 2), 1}};
   merge_traces(ranks, folder / "all.json");
-  const auto trace = read(folder / "all.json");
+  const auto trace = json_of(folder / "all.json");
   EXPECT_EQ(trace.at("otherData").at("dropped_events"), 2);
   EXPECT_EQ(trace.at("otherData").at("ranks"), 2);
   int processes = 0;
@@ -68,7 +68,7 @@ TEST(MergeTraces, TakesTracesOfOtherPrograms) {
       {"ph": "X", "pid": 4711, "tid": "x", "ts": 5, "dur": 2, "name": "a", "args": {"shape": {"rows": [1, {}]}}},
       {"ph": "M", "pid": 4711, "name": "process_name", "args": {"name": "python"}}]})");
   merge_traces(std::vector<RankTrace>{{foreign, 3, nanoseconds(-1)}}, folder / "all.json");
-  const auto events = read(folder / "all.json").at("traceEvents");
+  const auto events = json_of(folder / "all.json").at("traceEvents");
   ASSERT_EQ(events.size(), 2U);
   EXPECT_EQ(events[0].at("ts"), 4.999);
   EXPECT_EQ(events[0].at("pid"), 3);

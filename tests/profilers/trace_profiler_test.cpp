@@ -9,6 +9,7 @@
 #include <lockstep/base/error.h>
 #include <nlohmann/json.hpp>
 
+#include "support/json_file.h"
 #include "support/temporary_folder.h"
 
 namespace lockstep {
@@ -16,6 +17,7 @@ namespace {
 
 using nlohmann::json;
 using std::chrono::nanoseconds;
+using test::json_of;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -27,8 +29,6 @@ void record(Profiler& profiler, Action action, std::int64_t begin_ns, std::int64
 void record(Profiler& profiler, const char* name, std::int64_t begin_ns, std::int64_t duration_ns) {
   record(profiler, Action(name), begin_ns, duration_ns);
 }
-
-json read(const std::filesystem::path& file) { return json::parse(test::content(file)); }
 
 /// The events of kind `ph`.
 std::vector<json> events(const json& trace, const std::string& ph) {
@@ -53,7 +53,7 @@ TEST(TraceProfiler, WritesCallsToTheNanosecond) {
   const auto file = profiler.write();
   EXPECT_EQ(file, folder / "fit-trace-2.json");
   EXPECT_THAT(test::content(file), HasSubstr(R"("ts":1234567890123.456,"dur":1.001,)"));
-  const auto calls = events(read(file), "X");
+  const auto calls = events(json_of(file), "X");
   ASSERT_EQ(calls.size(), 1U);
   EXPECT_EQ(calls[0].at("name"), "all_reduce");
   EXPECT_EQ(calls[0].at("cat"), "collective");
@@ -70,7 +70,7 @@ TEST(TraceProfiler, NamesProcessesAndThreads) {
     ::pthread_setname_np(::pthread_self(), "loader 0");
     record(profiler, "on_loader", 0, 1);
   }).join();
-  const auto trace = read(profiler.write());
+  const auto trace = json_of(profiler.write());
   const auto about = events(trace, "M");
   ASSERT_THAT(names(about), ElementsAre("process_name", "process_sort_index", "thread_name", "thread_name"));
   EXPECT_THAT(about[0].at("args").at("name").get<std::string>(), ::testing::StartsWith("rank 1 ("));
@@ -87,7 +87,7 @@ TEST(TraceProfiler, PutsAParentBeforeItsChildren) {
   record(profiler, "first_child", 100, 10);
   record(profiler, "second_child", 120, 10);
   record(profiler, "parent", 100, 50);
-  EXPECT_THAT(names(events(read(profiler.write()), "X")),
+  EXPECT_THAT(names(events(json_of(profiler.write()), "X")),
               ElementsAre("parent", "first_child", "second_child"));
 }
 
@@ -97,7 +97,7 @@ TEST(TraceProfiler, WritesCounters) {
   profiler.count(Action("bytes in use"), 0.1);
   profiler.count(Action("bytes in use"), 3e300);
   profiler.count(Action("bytes in use"), std::nan(""));
-  const auto counters = events(read(profiler.write()), "C");
+  const auto counters = events(json_of(profiler.write()), "C");
   ASSERT_EQ(counters.size(), 2U);
   EXPECT_EQ(counters[0].at("name"), "bytes in use");
   EXPECT_EQ(counters[0].at("args").at("value"), 0.1);
@@ -111,7 +111,7 @@ TEST(TraceProfiler, EscapesNames) {
   const std::string odd = "\"quoted\" \\ \n\t\x01 gr\u00f6\u00dfe";
   record(profiler, odd.c_str(), 0, 1);
   record(profiler, "no utf-8: \xff", 1, 1);
-  EXPECT_THAT(names(events(read(profiler.write()), "X")), ElementsAre(odd, "no utf-8: \ufffd"));
+  EXPECT_THAT(names(events(json_of(profiler.write()), "X")), ElementsAre(odd, "no utf-8: \ufffd"));
 }
 
 TEST(TraceProfiler, KeepsTheLastEventsAndSaysHowManyItDropped) {
@@ -122,7 +122,7 @@ TEST(TraceProfiler, KeepsTheLastEventsAndSaysHowManyItDropped) {
   ::testing::internal::CaptureStderr();
   profiler.describe();
   EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("16 events, 84 older ones dropped"));
-  const auto trace = read(folder / "fit-trace-0.json");
+  const auto trace = json_of(folder / "fit-trace-0.json");
   EXPECT_EQ(trace.at("otherData").at("dropped_events"), 84);
   EXPECT_EQ(names(events(trace, "X")), std::vector<std::string>(16, "new"));
   EXPECT_THAT(profiler.summary(), HasSubstr("84 older ones dropped"));
@@ -134,10 +134,10 @@ TEST(TraceProfiler, AFileHasWhatCameSinceTheOneBefore) {
   EXPECT_THAT(profiler.summary(), HasSubstr("no trace was written yet"));
   profiler.setup("fit", 0);
   record(profiler, "training", 0, 1);
-  EXPECT_THAT(names(events(read(profiler.write()), "X")), ElementsAre("training"));
+  EXPECT_THAT(names(events(json_of(profiler.write()), "X")), ElementsAre("training"));
   profiler.setup("test", 0);
   record(profiler, "testing", 1, 1);
-  EXPECT_THAT(names(events(read(profiler.write()), "X")), ElementsAre("testing"));
+  EXPECT_THAT(names(events(json_of(profiler.write()), "X")), ElementsAre("testing"));
   EXPECT_EQ(folder.entries(), 2);
 }
 
@@ -159,15 +159,15 @@ TEST(TraceProfiler, LosesNoEventOfManyThreads) {
     std::vector<std::jthread> threads;
     for (int i = 0; i < kThreads; ++i) threads.emplace_back(work);
     half.arrive_and_wait();
-    found += events(read(profiler.write()), "X").size();
+    found += events(json_of(profiler.write()), "X").size();
   }
-  found += events(read(profiler.write()), "X").size();
+  found += events(json_of(profiler.write()), "X").size();
   EXPECT_EQ(found, std::size_t{kThreads * kEvents});
 }
 
 TEST(TraceProfiler, AnEmptyTraceIsATrace) {
   const test::TemporaryFolder folder;
-  const auto trace = read(TraceProfiler({.dirpath = folder / "made"}).write());
+  const auto trace = json_of(TraceProfiler({.dirpath = folder / "made"}).write());
   EXPECT_TRUE(events(trace, "X").empty());
   EXPECT_EQ(trace.at("otherData").at("dropped_events"), 0);
 }

@@ -22,10 +22,11 @@ LOADED = 30
 # Outside of a soak, which has a machine to itself, ranks that are held up may name one that comes late, or take longer in
 # most runs: a run that does not fit is made again.
 TRIES, SLOWER = (1, 1) if SOAK else (3, 5)
+APART = ("sockets-apart", "gloo-apart")  # ranks of one machine that share no memory
 UNEVEN = ("all_gather_list", "gather", "scatter", "all_to_all")
 
 
-def run_case(name, world, seed, backend="gloo"):
+def run_case(name, world, seed, backend="sockets"):
     command = [str(harness.BINARY / "bin" / "comm_case"), name, "--world", str(world), "--backend", backend, "--seed", str(seed)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     return json.loads(done.stdout)
@@ -43,13 +44,13 @@ def blamed(case):
 
 
 class Faults(unittest.TestCase):
-    def each(self, name):
+    def each(self, name, backend):
         # Of those at a phase, the seed counts the phases, of which there are five, of one collective after the other.
         at_phase = name.endswith("-at-phase")
         runs = [(world, seed) for seed in range(max(5, SEEDS)) for world in (2, 3)] if at_phase else [
             (WORLDS[seed % len(WORLDS)], seed) for seed in range(SEEDS)]
         for world, seed in runs:
-            case = run_case(name, world, seed)
+            case = run_case(name, world, seed, backend)
             self.assertEqual([rank["rank"] for rank in case["ranks"]], list(range(world)), case)
             yield case
 
@@ -63,30 +64,32 @@ class Faults(unittest.TestCase):
         same_words = len({rank["text"].split("; at rank")[0] for rank in ranks}) == 1
         return right and same_words
 
-    def expect(self, name, error, text=""):
+    def expect(self, name, error, text="", backend="sockets"):
         slowest, misses = [], []
-        for case in self.each(name):
+        for case in self.each(name, backend):
             for _ in range(TRIES - 1):
                 is_stuck = any(rank["error"] == "stuck" for rank in case["ranks"])
                 if is_stuck or self.fits(case, error, text):
                     break
-                case = run_case(name, case["world"], case["seed"])
+                case = run_case(name, case["world"], case["seed"], backend)
             if not self.fits(case, error, text):
                 misses.append(json.dumps(case))
             slowest.append(max(rank["ms"] for rank in self.survivors(case)))
         median, limit = statistics.median(slowest), PROMISES[name]
         if SOAK:
-            print(f"\n{name}: {len(slowest)} runs, median {median:.0f} ms, max {max(slowest):.0f} ms, {len(misses)} misses", flush=True)
+            print(f"\n{name}, {backend}: {len(slowest)} runs, median {median:.0f} ms, max {max(slowest):.0f} ms, {len(misses)} misses", flush=True)
         self.assertEqual(misses, [])
         self.assertLess(median, SLOWER * limit)
         self.assertLess(max(slowest), LOADED * limit)
 
     def test_reductions_have_the_same_bits_on_all_ranks(self):
-        for case in self.each("reduce"):
+        for case in self.each("reduce", "sockets"):
             self.assertEqual({rank["error"] for rank in case["ranks"]}, {""}, case)
             self.assertEqual(len({rank["result_hash"] for rank in case["ranks"]}), 1, case)
-            unchecked = run_case("reduce", case["world"], case["seed"], "gloo-unchecked")
-            self.assertEqual(case["ranks"][0]["result_hash"], unchecked["ranks"][0]["result_hash"])
+            for backend in ("sockets-unchecked", "sockets-unchecked-apart", *APART):
+                other = run_case("reduce", case["world"], case["seed"], backend)
+                self.assertEqual({rank["error"] for rank in other["ranks"]}, {""}, other)
+                self.assertEqual(case["ranks"][0]["result_hash"], other["ranks"][0]["result_hash"])
 
     def test_another_operation_is_named_on_every_rank(self):
         self.expect("mismatch-op", "CollectiveMismatch")
@@ -105,6 +108,16 @@ class Faults(unittest.TestCase):
 
     def test_a_killed_rank_is_lost_to_all(self):
         self.expect("die", "PeerLost")
+
+    def test_a_killed_rank_that_shares_no_memory_is_lost_to_all(self):
+        for backend in APART:
+            with self.subTest(backend=backend):
+                self.expect("die", "PeerLost", backend=backend)
+
+    def test_a_stopped_rank_that_shares_no_memory_is_a_timeout_that_says_that_it_is_silent(self):
+        for backend in APART:
+            with self.subTest(backend=backend):
+                self.expect("stop", "Timeout", "does not answer", backend)
 
     def test_a_stopped_rank_is_a_timeout_that_says_that_it_is_silent(self):
         self.expect("stop", "Timeout", "does not answer")

@@ -5,7 +5,7 @@ import sys
 import time
 import unittest
 
-from harness import BINARY, ProgramTest
+from harness import BINARY, SOURCE, ProgramTest
 
 SOON_S = 15  # a busy machine; the timeout is 30 minutes
 
@@ -89,6 +89,43 @@ class Tutorial(ProcessGroups):
         self.assertEqual(self.spawned("dist_train_manual", "--world-size=3").out, "Finished training!\n")
         iterations = "".join(f"Iteration {i}/10\n" for i in range(1, 11))
         self.assertEqual(self.spawned("dist_train_hooks", "--world-size=3").out, iterations + "Finished training!\n")
+
+    def test_buckets(self):
+        out = self.spawned("dist_train_buckets", "--world-size=2", "--num-iter=5", "--layers=3", "--width=16", "--bucket-mb=0.001").out
+        times = re.findall(r"^(.+?) +([\d.]+) ms$", out, re.M)
+        self.assertEqual([way for way, _ in times], ["nothing is averaged", "each gradient, afterwards", "each gradient, in its hook",
+                                                     "buckets, afterwards", "buckets, while backward runs", "ls::Ddp"], out)
+        self.assertTrue(all(float(ms) > 0 for _, ms in times), out)
+
+    def test_batch_norm(self):
+        for world_size in (1, 3):
+            out = self.spawned("dist_batch_norm", f"--world-size={world_size}").out
+            differences = {way: (float(outputs), float(gradients)) for way, outputs, gradients in
+                           re.findall(r"^(.+): outputs differ by (\S+), gradients by (\S+)$", out, re.M)}
+            for way in ("by hand", "ls::SyncBatchNorm"):
+                self.assertLess(max(differences[way]), 1e-5, out)
+            self.assertEqual(min(differences["each rank by itself"]) > 0.1, world_size > 1, out)
+
+    def test_sampler(self):
+        for world_size, size in ((2, 10), (3, 10), (3, 1)):
+            out = self.spawned("dist_sampler", f"--world-size={world_size}", f"--size={size}", "--epochs=2").out
+            self.assertTrue(out.endswith("The indices are those of ls::DistributedSampler.\n"), out)
+            for epoch in range(2):
+                ranks = [line.split(":")[1].split() for line in out.splitlines() if line.startswith(f"epoch {epoch}, ")]
+                self.assertEqual([len(indices) for indices in ranks], [-(-size // world_size)] * world_size, out)
+                self.assertEqual({int(index) for indices in ranks for index in indices}, set(range(size)), out)
+
+    def test_own_ddp_has_the_bits_of_ours(self):
+        for flags in (("--world-size=2",), ("--world-size=3", "--num-iter=20"), ("--world-size=2", "--accumulate=3")):
+            with self.subTest(flags):
+                out = self.spawned("dist_train_ddp", *flags, "--check").out
+                self.assertIn("OwnDdp and ls::Ddp: 9 tensors, the same bits\n", out)
+                self.norm_of_equal_weights(out)
+        for result in self.in_two_shells("dist_train_ddp", "--num-iter=3"):
+            self.assertEqual(result.err, "")
+        folder = SOURCE / "examples" / "10_process_groups"
+        lines = sum(len((folder / name).read_text().splitlines()) for name in ("bucket.h", "own_ddp.h"))
+        self.assertLessEqual(lines, 150)
 
     def test_flags(self):
         self.assert_refused(self.run_program(BINARY / "bin" / "dist_mpspawn"), 2, "flag --world-size is required", ">= 1", "none")

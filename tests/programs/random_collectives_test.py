@@ -36,9 +36,15 @@ def members_of_session(session):
 
 
 class RandomCollectives(harness.ProgramTest):
-    def run_seed(self, ranks, calls, seed):
-        result = self.finish(self.start(harness.BINARY / "bin" / "random_collectives", ranks, calls, seed), deadline_s=3600)
+    def run_seed(self, ranks, calls, seed, **variables):
+        result = self.finish(self.start(harness.BINARY / "bin" / "random_collectives", ranks, calls, seed, **variables), deadline_s=3600)
         self.assertEqual(result.code, 0, f"{ranks} ranks, seed {seed}: {result}")
+
+    def test_all_are_right_among_ranks_that_share_no_memory(self):
+        for ranks in (2, 3, 4, 6):
+            begin, calls = time.monotonic(), max(100, CALLS // 10)
+            self.run_seed(ranks, calls, ranks, LOCKSTEP_SHARED_MEMORY="0")
+            print(f"{ranks} ranks over sockets: {calls} collectives in {time.monotonic() - begin:.1f} s", flush=True)
 
     def test_all_are_right(self):
         for ranks, share in SHARES.items():

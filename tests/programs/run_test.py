@@ -30,7 +30,7 @@ class Run(ProgramTest):
         run = self.folder / "run"
         summary = self.summary()
         self.assertEqual({"status": "success", "strategy": "ddp", "world_size": 2, "epochs": 2, "steps": 46,
-                          "comm_backend": "gloo"}, {k: summary[k] for k in ("status", "strategy", "world_size", "epochs", "steps", "comm_backend")})
+                          "comm_backend": "sockets"}, {k: summary[k] for k in ("status", "strategy", "world_size", "epochs", "steps", "comm_backend")})
         self.assertEqual(summary["samples"], 2 * 1438)
         self.assertEqual(len(summary["peak_rss_bytes_per_rank"]), 2)
         self.assertGreater(summary["bytes_sent_per_step"], 1000)

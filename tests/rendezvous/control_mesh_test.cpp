@@ -17,19 +17,17 @@ using testing::all_of;
 using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::HasSubstr;
+using testing::in;
 using ::testing::IsEmpty;
+using testing::kStuck;
 using testing::on_mesh;
 using testing::op;
 using Mesh = std::unique_ptr<rendezvous::ControlMesh>;
 
-const testing::StuckCaller kStuck;
+class ControlMeshOfRanks : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Ranks, ControlMeshOfRanks, ::testing::Values(1, 2, 3, 4, 7));
 
-Deadline in(std::chrono::milliseconds time) { return steady_clock::now() + time; }
-
-class ControlMesh : public ::testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(Ranks, ControlMesh, ::testing::Values(1, 2, 3, 4, 7));
-
-TEST_P(ControlMesh, MeetsAgainAndAgainAndCarriesPayloads) {
+TEST_P(ControlMeshOfRanks, MeetsAgainAndAgainAndCarriesPayloads) {
   std::atomic<int> taken{0};
   const auto errors = on_mesh(GetParam(), [&](Mesh& mesh) {
     const auto members = all_of(*mesh);
@@ -46,7 +44,7 @@ TEST_P(ControlMesh, MeetsAgainAndAgainAndCarriesPayloads) {
   EXPECT_EQ(taken, 200 * GetParam() * (GetParam() - 1));
 }
 
-TEST_P(ControlMesh, ServesSeveralGroupsAtOnce) {
+TEST_P(ControlMeshOfRanks, ServesSeveralGroupsAtOnce) {
   const auto errors = on_mesh(GetParam(), [&](Mesh& mesh) {
     const auto members = all_of(*mesh);
     std::vector<std::jthread> threads;

@@ -22,14 +22,12 @@ using testing::describe_op;
 using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using testing::in;
 using ::testing::IsEmpty;
+using testing::kStuck;
 using testing::on_mesh;
 using testing::op;
 using ::testing::StartsWith;
-
-const testing::StuckCaller kStuck;
-
-Deadline in(std::chrono::milliseconds time) { return steady_clock::now() + time; }
 
 /// What a meeting failed with.
 struct Outcome {

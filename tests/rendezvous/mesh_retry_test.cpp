@@ -17,12 +17,11 @@ using namespace std::chrono_literals;
 using rendezvous::Inbox;
 using rendezvous::Meeting;
 using ::testing::Each;
+using testing::in;
 using ::testing::IsEmpty;
 using testing::on_mesh;
 using testing::op;
 using Mesh = std::unique_ptr<rendezvous::ControlMesh>;
-
-Deadline in(std::chrono::milliseconds time) { return std::chrono::steady_clock::now() + time; }
 
 Meeting harmless(std::span<const int> members, std::chrono::milliseconds time) {
   return {.announcement = op(1, 8),

@@ -14,17 +14,18 @@
 
 #include <lockstep/base/error.h>
 
+#include "rendezvous/mesh_threads.h"
+
 namespace lockstep::rendezvous {
 namespace {
 
 using namespace std::chrono_literals;
+using lockstep::testing::in;
 using ::testing::HasSubstr;
 
 Hello hello_of(std::uint32_t rank, std::uint64_t token = 7) {
   return {.rank = rank, .world_size = 2, .token = token};
 }
-
-Deadline in(std::chrono::milliseconds time) { return std::chrono::steady_clock::now() + time; }
 
 UniqueFd call_raw(const Endpoint& endpoint) {
   UniqueFd fd(::socket(AF_INET, SOCK_STREAM, 0));
@@ -119,10 +120,10 @@ TEST(MeshSockets, AMachineThatVanishesWhileDataAreUnderWayIsNoticed) {
   const auto of_zero = connect_mesh(zero, hello_of(0), endpoints, in(60s));
   other.join();
   for (const int fd : {of_zero[1].get(), of_one[0].get()}) {
-    unsigned milliseconds = 0;
-    socklen_t length = sizeof milliseconds;
-    ASSERT_EQ(::getsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &milliseconds, &length), 0);
-    EXPECT_EQ(milliseconds, 11'000);
+    unsigned timeout_ms = 0;
+    socklen_t length = sizeof timeout_ms;
+    ASSERT_EQ(::getsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms, &length), 0);
+    EXPECT_EQ(timeout_ms, 11'000);
   }
 }
 

@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 
 #include <atomic>
+#include <chrono>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -13,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/sockets.h"
 #include "rendezvous/control_mesh.h"
 #include "rendezvous/mesh_sockets.h"
 
@@ -44,6 +46,10 @@ class StuckCaller final : public rendezvous::Caller {
  private:
   std::chrono::milliseconds after_;
 };
+
+inline const StuckCaller kStuck;
+
+inline Deadline in(std::chrono::milliseconds time) { return std::chrono::steady_clock::now() + time; }
 
 inline std::vector<int> all_of(const ControlMesh& mesh) {
   std::vector<int> members(static_cast<std::size_t>(mesh.size()));

@@ -213,7 +213,7 @@ constexpr detail::DeviceTransport kSimTransport{.type = kDeviceType,
 void register_sim_transport() {
   static std::once_flag once;
   std::call_once(once, [] {
-    auto row = *detail::find_transport("gloo");
+    auto row = *detail::find_transport("sockets");
     row.name = "sim";
     row.on_devices = &kSimTransport;
     detail::register_transport(row);

@@ -201,7 +201,9 @@ LOCKSTEP_RANK_BODY(sim_transport_posts)(Communicator joined, std::string)->std::
   work.wait();
   const auto doubled = tensor * 2;
   EXPECT_LT(seconds_since(begin), 0.4) << "nobody waits for the other rank";
-  if (comm.rank() == 0) EXPECT_FALSE(work.is_completed());
+  if (comm.rank() == 0) {
+    EXPECT_FALSE(work.is_completed());
+  }
   EXPECT_EQ(findings(), "");
   work.wait_host();
   EXPECT_TRUE(work.is_completed());

@@ -37,7 +37,7 @@ struct Asked {
   std::string name;
   std::string accelerator = "sim";
   std::string optimizer = "adamw";
-  std::string backend = "gloo";
+  std::string backend = "auto";
   int world = 1;
   int drop_wait = -1;
   bool is_captured = false;
@@ -75,7 +75,7 @@ TORCH_MODULE(Net);
 
 StrategyOptions strategy_of(const Asked& asked, const std::string& accelerator) {
   const auto& name = asked.name;
-  const auto backend = accelerator == "cpu" ? "gloo" : asked.backend;
+  const auto backend = accelerator == "cpu" ? "auto" : asked.backend;
   const bool is_offloaded = name.ends_with("_offload");
   if (name.starts_with("fsdp")) return Fsdp{.cpu_offload = is_offloaded, .process_group_backend = backend};
   if (name == "no_shard")
@@ -277,7 +277,7 @@ int usage() {
   std::fprintf(
       stderr,
       "usage: sim_case single|ddp|no_shard|(fsdp|zero1|zero2|zero3)[_offload]|bf16|fp16|clip|captured "
-      "--world N [--capture true] [--optimizer adamw|lamb|muon] [--backend gloo|sim|nccl] [--drop-wait K] "
+      "--world N [--capture true] [--optimizer adamw|lamb|muon] [--backend auto|sim|nccl] [--drop-wait K] "
       "[--accelerator sim|cuda] "
       "--out FILE.json\n");
   return 2;

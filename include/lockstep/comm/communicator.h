@@ -69,7 +69,7 @@ class LOCKSTEP_API Communicator {
 
   int rank() const;                           ///< this rank, 0 to size() - 1
   int size() const;                           ///< number of ranks
-  std::string backend() const;                ///< what carries the bytes: "single" or "gloo"
+  std::string backend() const;                ///< what carries the bytes: "single", "sockets" or "gloo"
   std::chrono::milliseconds timeout() const;  ///< longest wait for peers within one collective
 
   /// Payload bytes that this rank handed to other ranks so far, as if each receiver got its share

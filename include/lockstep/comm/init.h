@@ -21,7 +21,7 @@ enum class Peers {
 
 /// Who this rank is, where the others are, and how they talk.
 struct CommOptions {
-  std::string backend = "gloo";                                  ///< "gloo"
+  std::string backend = "auto";                                  ///< "auto", "sockets" or "gloo", as below
   std::string main_address = "127.0.0.1";                        ///< host of rank 0
   int main_port = 0;                                             ///< TCP port on which rank 0 listens
   int rank = 0;                                                  ///< 0 to world_size - 1
@@ -37,7 +37,10 @@ struct CommOptions {
 /// Meets the other ranks at main_address:main_port and connects them. Collective, blocking.
 /// May be called again for another communicator, in the same order on every rank; rank 0 keeps listening
 /// on main_port until its process ends, and takes over the `listen_fd` of the first call only.
-/// A world_size of 1 needs no network. Honours GLOO_SOCKET_IFNAME (an interface, or several with commas),
+/// `backend` is what carries the bytes that do not pass through memory of one machine: lockstep's own
+/// sockets, or c10d's Gloo. "auto" takes sockets, and Gloo with Peers::kPyTorch, which knows nothing else. A
+/// world_size of 1 needs no network. Honours GLOO_SOCKET_IFNAME (an interface; with Gloo also several with
+/// commas) whatever the backend,
 /// the socket that our launcher opened on main_port for rank 0, and TORCHELASTIC_USE_AGENT_STORE.
 ///
 /// With Peers::kPyTorch the others may be Python programs that called torch.distributed.init_process_group()
@@ -56,7 +59,7 @@ LOCKSTEP_API Communicator init_communicator(const CommOptions& options, Store st
 
 /// The arguments of torch.distributed.init_process_group(), and what it has none for.
 struct ProcessGroupOptions {
-  std::string backend = "gloo";        ///< "gloo"
+  std::string backend = "auto";        ///< "auto", "sockets" or "gloo", as in CommOptions
   std::optional<int> rank = {};        ///< 0 to world_size - 1; else from init_method or RANK
   std::optional<int> world_size = {};  ///< number of ranks, >= 1; else from init_method or WORLD_SIZE
   /// Where the ranks meet: `env://` (MASTER_ADDR and MASTER_PORT), `tcp://HOST:PORT` of rank 0, or

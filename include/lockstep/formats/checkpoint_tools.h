@@ -38,11 +38,20 @@ LOCKSTEP_API void consolidate_checkpoint(const std::filesystem::path& folder, co
 struct ModelSize {
   std::int64_t parameters = 0;
   std::int64_t largest_layer = 0;  ///< the parameters of one module, without its children
+
+  // Of repeated blocks, such as `layers.0`, `layers.1`, ...: the units of fsdp. All 0 where there are none.
+  std::int64_t units = 0;
+  std::int64_t largest_unit = 0;  ///< parameters of one
+  std::int64_t in_units = 0;      ///< parameters of all of them together
+
+  /// Numbers that matrices take in and give for one token: rows and columns of all of them. Of those outside
+  /// of units the columns, and for the scores at the end three times the rows of the largest.
+  std::int64_t features = 0;
 };
 
-/// The size of the model in a safetensors file, in a checkpoint of lockstep, or in the checkpoint that
-/// `latest` names in a folder. Matrices with equal elements count once, such as an embedding and the head
-/// that is tied to it. Blocking.
+/// The size of the model in a safetensors file or a folder of them, in a checkpoint of lockstep, in the one
+/// that `latest` names in a folder, or in the last one of a run directory. Matrices with equal elements count
+/// once, such as an embedding and the head that is tied to it. Blocking.
 /// @throws IoError when it cannot be read; CheckpointError when it is damaged, or holds no model
 LOCKSTEP_API ModelSize model_size(const std::filesystem::path& path);
 

@@ -66,8 +66,8 @@ struct DeepSpeed {
   std::int64_t warmup_steps = 0;  ///< for an "auto" of the file at scheduler.params.warmup_num_steps
   double warmup_ratio = 0.0;      ///< the same, as a share of the run's steps; warmup_steps goes before it
   std::chrono::milliseconds timeout = std::chrono::minutes(30);  ///< for joining and for each collective
-  std::string process_group_backend = "gloo";                    ///< what carries the bytes
-  EnumOption<Reduction> reduction = Reduction::kOrdered;         ///< order of sums
+  std::string process_group_backend = "auto";             ///< what carries the bytes: CommOptions::backend
+  EnumOption<Reduction> reduction = Reduction::kOrdered;  ///< order of sums
   bool check_collectives = true;  ///< ranks compare what they call before each collective
   EnumOption<StartMethod> start_method = StartMethod::kAuto;  ///< how ranks come to be
   EnvironmentChoice cluster_environment = {};  ///< who told each rank its place; by default detected

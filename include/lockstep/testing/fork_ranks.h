@@ -69,7 +69,7 @@ struct RankResult {
   std::string whereabouts = {};                 ///< at its end: "in all_reduce seq 3", see base/rank_status.h
 };
 
-/// Runs the body registered as `name` in `ranks` processes that are connected by Gloo over the loopback
+/// Runs the body registered as `name` in `ranks` processes that are connected over the loopback
 /// interface, with `argument` for each, and returns how they ended, by rank. Blocks. Calls from several
 /// threads take turns. In a rank, RANK, WORLD_SIZE, MASTER_PORT and so on are set as by launchers, and
 /// tensors use one thread.

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <functional>
+#include <string>
 
 #include <lockstep/base/export.h>
 #include <lockstep/comm/communicator.h>
@@ -16,10 +17,11 @@ struct RunRanksOptions {
   std::chrono::milliseconds comm_timeout = std::chrono::seconds(30);  ///< Communicator::timeout()
   Reduction reduction = Reduction::kOrdered;                          ///< order of sums
   bool check_collectives = true;                                      ///< as CommOptions
+  std::string backend = "auto";                                       ///< as CommOptions
 };
 
 /// Runs `body` once per rank, each in a thread of its own with a communicator of `ranks` ranks that
-/// are connected by Gloo over the loopback interface. Blocks until all have returned. Threads share the
+/// are connected over the loopback interface. Blocks until all have returned. Threads share the
 /// generator, the environment and the working directory: bodies may not change those.
 /// @throws what the first rank to fail threw; Timeout naming the ranks that are stuck, and in which
 ///   collective, when the deadline passes: their threads are left behind, holding a copy of `body`

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include <ATen/ops/empty.h>
+
 #include "comm/transport/transport.h"
 
 namespace lockstep::detail {
@@ -70,6 +72,7 @@ void OrderedReduction::all_reduce(const at::Tensor& tensor, ReduceOp op) {
   const auto flat = tensor.view({-1});
   if (flat.numel() == 0) return;
   if (fits_one_round(flat)) return all_reduce_small(flat, op);
+  if (transport_.has_transfers()) return streamed_.all_reduce(flat, op);
   const auto piece = elements_of_piece(flat);
   for (std::int64_t begin = 0; begin < flat.numel(); begin += piece) {
     all_reduce_piece(flat.slice(0, begin, begin + piece), op);
@@ -82,7 +85,8 @@ void OrderedReduction::reduce(const at::Tensor& tensor, int root, ReduceOp op) {
   if (fits_one_round(flat)) return reduce_small(flat, root, op);
   const auto piece = elements_of_piece(flat);
   for (std::int64_t begin = 0; begin < flat.numel(); begin += piece) {
-    reduce_piece(flat.slice(0, begin, begin + piece), root, op);
+    const auto part = flat.slice(0, begin, begin + piece);
+    transport_.has_transfers() ? streamed_.reduce(part, root, op) : reduce_piece(part, root, op);
   }
 }
 
@@ -125,6 +129,7 @@ void OrderedReduction::reduce_piece(const at::Tensor& piece, int root, ReduceOp 
 
 void OrderedReduction::reduce_scatter(const at::Tensor& output, const at::Tensor& input, ReduceOp op) {
   if (input.numel() == 0) return;
+  if (transport_.has_transfers()) return streamed_.reduce_scatter(output, input.view({-1}), op);
   const auto chunks = chunks_of(input.view({-1}));
   reduce_from_all(chunks, chunks[unsigned_of(transport_.rank())], op, output);
 }

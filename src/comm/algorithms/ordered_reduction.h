@@ -9,7 +9,11 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <lockstep/base/export.h>
 #include <lockstep/comm/reduce_op.h>
+
+#include "comm/algorithms/scratch.h"
+#include "comm/algorithms/streamed_reduction.h"
 
 namespace lockstep::detail {
 
@@ -24,24 +28,15 @@ class Transport;
 /// Values are widened first (half and bfloat16 to float, integers to 64 bits) and rounded once, after
 /// the division of an average. So the bits of an element depend on the ranks' values for it and on
 /// nothing else: neither on its position, nor on how tensors were cut, nor on threads.
-void reduce_rows(std::span<const void* const> rows, at::ScalarType dtype, ReduceOp op, void* output,
-                 std::size_t count);
+LOCKSTEP_API void reduce_rows(std::span<const void* const> rows, at::ScalarType dtype, ReduceOp op,
+                              void* output, std::size_t count);
 
-/// Memory that is kept from one collective to the next: fresh pages cost more than the sums.
-class Scratch {
+/// Reductions over a transport: in streams where it has transfers, else of exchanges. Vocabulary: a *piece*
+/// is as much of a tensor as is reduced at once; a *chunk* is the part of a piece that one rank reduces; a
+/// *row* is one rank's contribution to a chunk.
+class LOCKSTEP_API OrderedReduction {
  public:
-  /// At least `bytes` bytes, aligned for every dtype; contents are undefined, and lost at the next call.
-  at::Tensor get(std::int64_t bytes);
-
- private:
-  at::Tensor memory_;
-};
-
-/// Reductions over a transport. Vocabulary: a *piece* is as much of a tensor as is reduced at once; a *chunk*
-/// is the part of a piece that one rank reduces; a *row* is one rank's contribution to a chunk.
-class OrderedReduction {
- public:
-  explicit OrderedReduction(Transport& transport) : transport_(transport) {}
+  explicit OrderedReduction(Transport& transport) : transport_(transport), streamed_(transport) {}
 
   /// Reduces `tensor` (contiguous) in place.
   void all_reduce(const at::Tensor& tensor, ReduceOp op);
@@ -67,6 +62,7 @@ class OrderedReduction {
   void reduce_from_all(const Parts& to, const at::Tensor& own, ReduceOp op, const at::Tensor& output);
 
   Transport& transport_;
+  StreamedReduction streamed_;  // where the transport has transfers
   Scratch rows_;
 };
 

@@ -235,7 +235,10 @@ std::shared_ptr<Group> connect_group(const GroupContext& context, const GroupIde
     check();
   };
   try {
-    auto transport = row.connect(context.options, context.store, check_all);
+    auto options = context.options;
+    options.group_id = identity.id;
+    options.global_ranks = identity.global_ranks;
+    auto transport = row.connect(options, context.store, check_all);
     return owned_by_this_process(new ConnectedGroup(row, context, identity, std::move(transport)));
   } catch (...) {
     explain(context.job, identity);

@@ -8,42 +8,20 @@
 #include <filesystem>
 #include <fstream>
 #include <numeric>
-#include <sstream>
 #include <string_view>
 
 #include <lockstep/base/error.h>
 
 #include "comm/collectives/signature.h"
+#include "comm/transport/endpoints.h"
 #include "rendezvous/mesh_sockets.h"
 
 namespace lockstep::detail {
 namespace {
 
-using rendezvous::Endpoint;
 using rendezvous::Hello;
 
 constexpr auto kSecondThread = std::chrono::milliseconds(1000);  // until it issues its first collective
-
-std::string control_key(int rank) { return "control/" + std::to_string(rank); }
-
-std::vector<Endpoint> exchange_endpoints(Store& store, const CommOptions& options, const Endpoint& own) {
-  store.set(control_key(options.rank), own.host + " " + std::to_string(own.port));
-  std::vector<Endpoint> endpoints(static_cast<std::size_t>(options.world_size));
-  for (int rank = 0; rank < options.world_size; ++rank) {
-    const auto key = control_key(rank);
-    if (!store.wait(std::span(&key, 1), options.timeout)) {
-      throw Timeout("comm",
-                    {.what = "rank " + std::to_string(rank) + " joined, but does not connect",
-                     .where = "rank " + std::to_string(options.rank),
-                     .hint = "look at its output"},
-                    {rank});
-    }
-    std::istringstream text(store.get(key, options.timeout));
-    auto& endpoint = endpoints[static_cast<std::size_t>(rank)];
-    text >> endpoint.host >> endpoint.port;
-  }
-  return endpoints;
-}
 
 std::vector<UniqueFd> connect(const ConnectOptions& options, Store& store, std::uint64_t token,
                               std::vector<int>& numbers) {
@@ -52,7 +30,7 @@ std::vector<UniqueFd> connect(const ConnectOptions& options, Store& store, std::
   const Hello hello{.rank = static_cast<std::uint32_t>(options.rank),
                     .world_size = static_cast<std::uint32_t>(options.world_size),
                     .token = token};
-  const auto endpoints = exchange_endpoints(store, options, listener.endpoint());
+  const auto endpoints = exchange_endpoints(store, "control/", options, listener.endpoint());
   auto connections = rendezvous::connect_mesh(listener, hello, endpoints, deadline);
   for (const auto& connection : connections) numbers.push_back(connection.get());
   return connections;

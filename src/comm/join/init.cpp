@@ -26,7 +26,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr auto kProtocol = "4";  // changes with what ranks send each other
+constexpr auto kProtocol = "5";  // changes with what ranks send each other
 
 ErrorParts fault(const char* option, const std::string& expected, const std::string& got) {
   return {.what = option, .expected = expected, .got = got};
@@ -35,7 +35,12 @@ ErrorParts fault(const char* option, const std::string& expected, const std::str
 std::optional<ErrorParts> fault_of_backend(const CommOptions& options) {
   const auto* const row = detail::find_transport(options.backend);
   const auto absence = row ? row->absence() : "";
-  if (row && absence.empty()) return std::nullopt;
+  if (row && absence.empty()) {
+    if (options.peers == Peers::kLockstep || options.backend == "gloo") return std::nullopt;
+    auto parts = fault("backend is not one of ranks of PyTorch", "auto or gloo", options.backend);
+    parts.hint = "torch.distributed speaks Gloo, and does not know lockstep's own sockets";
+    return parts;
+  }
   auto parts = fault("backend is not available", detail::transport_names(), options.backend);
   parts.hint = absence;
   return parts;
@@ -101,11 +106,12 @@ detail::JoinRequest join_request(const CommOptions& options, const Store& store)
 CommOptions settled(CommOptions options) {
   options.main_address = without_brackets(options.main_address);
   options.timeout = detail::bounded(options.timeout);
+  options.backend = detail::resolved_backend(options.backend, options.peers);
   return options;
 }
 
-// The numbers are measured: descriptors of stores, mesh and Gloo, and the run's own files. Rank 0 serves the
-// others and needs more. LibTorch's store waits for ever where it cannot open one.
+// The numbers are measured: descriptors of stores, mesh and transport, and the run's own files. Rank 0 serves
+// the others and needs more. LibTorch's store waits for ever where it cannot open one.
 void require_descriptors(const CommOptions& options) {
   constexpr int kAlways = 20;
   const int of_peer = options.rank == 0 ? 3 : 2;
@@ -123,7 +129,7 @@ std::uint64_t agree_on_id(Store store, const CommOptions& options) {
   return id;
 }
 
-// Gloo takes several interfaces; one is enough for us.
+// The variable is Gloo's, which takes several interfaces; one is enough for us.
 std::string first_interface() {
   const auto names = env::get("GLOO_SOCKET_IFNAME").value_or("");
   return names.substr(0, names.find(','));

@@ -18,6 +18,7 @@
 #include <lockstep/comm/reduce_op.h>
 #include <lockstep/comm/store.h>
 
+#include "comm/transport/transfers.h"
 #include "comm/waiting.h"
 
 namespace lockstep::detail {
@@ -60,11 +61,17 @@ class LOCKSTEP_API Transport {
   virtual void send(const at::Tensor& tensor, int dst, int tag) = 0;
   virtual void recv(const at::Tensor& tensor, int src, int tag) = 0;
 
-  /// The transport's own reductions, which add in an order of its choice.
-  virtual NativeReduction native_reduction(at::ScalarType dtype, ReduceOp op) const = 0;
-  virtual void all_reduce(at::Tensor tensor, ReduceOp op) = 0;
+  /// For algorithms that are made of many sends and receives, where the transport has more than exchanges.
+  virtual bool has_transfers() const { return false; }
+  virtual std::unique_ptr<Transfers> begin_transfers() { return nullptr; }
+
+  /// The transport's own reductions, which add in an order of its choice. Most have none.
+  virtual NativeReduction native_reduction(at::ScalarType /*dtype*/, ReduceOp /*op*/) const {
+    return NativeReduction::kNone;
+  }
+  virtual void all_reduce(at::Tensor tensor, ReduceOp op);
   /// Only rank `root` has the result; the tensors of the others become anything.
-  virtual void reduce(at::Tensor tensor, int root, ReduceOp op) = 0;
+  virtual void reduce(at::Tensor tensor, int root, ReduceOp op);
 
   /// Makes what is under way fail, and all later calls. From any thread; does not block.
   virtual void abort() = 0;
@@ -84,6 +91,13 @@ class LOCKSTEP_API Transport {
 /// What a transport needs to know to connect a group. Rank and world_size are those within the group.
 struct ConnectOptions : CommOptions {
   std::string own_address = {};  ///< where this rank can be reached, numeric; empty: the transport chooses
+  std::uint64_t group_id = 0;    ///< tells the groups of a job apart, and those of different jobs
+  std::vector<int> global_ranks = {};  ///< the members, by their rank in the job; empty: the whole job
+
+  /// The rank in the job of this group's rank `member`.
+  int global_rank(int member) const {
+    return global_ranks.empty() ? member : global_ranks[static_cast<std::size_t>(member)];
+  }
 };
 
 struct DeviceTransport;
@@ -113,7 +127,11 @@ LOCKSTEP_API const TransportRow* find_transport(std::string_view name);
 /// Adds a row, whose name nobody else has, until the process ends.
 LOCKSTEP_API void register_transport(const TransportRow& row);
 
-/// The names of those that this process can use, for texts: "gloo".
+/// `backend`, where it is "auto" the name of the transport that is used then: our own among ranks of
+/// lockstep, Gloo among those of PyTorch, who know nothing else.
+std::string resolved_backend(const std::string& backend, Peers peers);
+
+/// What CommOptions::backend may be in this build, for texts: "auto, sockets, gloo".
 std::string transport_names();
 
 }  // namespace lockstep::detail

@@ -3,10 +3,12 @@
 #include <array>
 #include <deque>
 #include <mutex>
+#include <stdexcept>
 
 #include "comm/transport/device_transport.h"
 #include "comm/transport/gloo/gloo_transport.h"
 #include "comm/transport/nccl/nccl_transport.h"
+#include "comm/transport/sockets/socket_transport.h"
 #include "comm/transport/transport.h"
 
 namespace lockstep::detail {
@@ -22,12 +24,24 @@ struct TransportTable {
 // Never destroyed: rows are used until the process ends.
 TransportTable& transport_table() {
   static auto* const table = new TransportTable{
-      .rows = {{.name = "gloo", .devices = kCpu, .connect = &connect_gloo},
-               {.name = "nccl", .devices = kCpu, .connect = &connect_gloo, .on_devices = &nccl_transport()}}};
+      .rows = {
+          {.name = "sockets", .devices = kCpu, .connect = &connect_sockets},
+          {.name = "gloo", .devices = kCpu, .connect = &connect_gloo},
+          {.name = "nccl", .devices = kCpu, .connect = &connect_sockets, .on_devices = &nccl_transport()}}};
   return *table;
 }
 
+constexpr const char* kAuto = "auto";
+
 }  // namespace
+
+void Transport::all_reduce(at::Tensor /*tensor*/, ReduceOp /*op*/) {
+  throw std::logic_error("this transport has no reductions of its own");
+}
+
+void Transport::reduce(at::Tensor /*tensor*/, int /*root*/, ReduceOp /*op*/) {
+  throw std::logic_error("this transport has no reductions of its own");
+}
 
 std::string TransportRow::absence() const { return on_devices == nullptr ? "" : on_devices->absence(); }
 
@@ -44,12 +58,17 @@ void register_transport(const TransportRow& row) {
   table.rows.push_back(row);
 }
 
+std::string resolved_backend(const std::string& backend, Peers peers) {
+  if (backend != kAuto) return backend;
+  return peers == Peers::kPyTorch ? "gloo" : "sockets";
+}
+
 std::string transport_names() {
   auto& table = transport_table();
   const std::lock_guard lock(table.mutex);
-  std::string names;
+  std::string names = kAuto;
   for (const auto& row : table.rows) {
-    if (row.absence().empty()) names += (names.empty() ? "" : ", ") + std::string(row.name);
+    if (row.absence().empty()) names += ", " + std::string(row.name);
   }
   return names;
 }

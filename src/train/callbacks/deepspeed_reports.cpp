@@ -42,7 +42,7 @@ std::string gigabytes(std::int64_t bytes) { return two_digits(static_cast<double
 
 constexpr std::int64_t kFirstMeasuredStep = 2;  // DeepSpeed's start_step
 
-double milliseconds(std::chrono::steady_clock::duration time) {
+double in_milliseconds(std::chrono::steady_clock::duration time) {
   return std::chrono::duration<double, std::milli>(time).count();
 }
 
@@ -136,7 +136,7 @@ void DeepSpeedReports::print_progress(const StepContext& step) const {
 void DeepSpeedReports::print_throughput(const StepContext& step) const {
   const auto samples = static_cast<double>(samples_of_step(step));
   const auto per_second = [&](double steps, Clock::duration time) {
-    return number_text(samples * steps * 1000 / milliseconds(time));
+    return number_text(samples * steps * 1000 / in_milliseconds(time));
   };
   const auto measured = static_cast<double>(throughput_.steps - kFirstMeasuredStep);
   const auto memory = resident_memory();
@@ -152,7 +152,7 @@ void DeepSpeedReports::print_times(const TrainContext& context, const Times& tim
   constexpr const char* kNames[] = {"fwd", "bwd", "step"};
   std::string line = "[Rank 0] time (ms)";
   for (std::size_t phase = 0; phase < times.size(); ++phase) {
-    line += std::string(" | ") + kNames[phase] + suffix + ": " + two_digits(milliseconds(times[phase]));
+    line += std::string(" | ") + kNames[phase] + suffix + ": " + two_digits(in_milliseconds(times[phase]));
   }
   context.print(line);
 }
@@ -165,7 +165,7 @@ void DeepSpeedReports::write_metrics(const StepContext& step) {
     constexpr const char* kNames[] = {"forward", "backward", "step"};
     for (std::size_t phase = 0; phase < global_.size(); ++phase)
       metrics.emplace_back(std::string("Train/Samples/elapsed_time_ms_") + kNames[phase],
-                           milliseconds(global_[phase]));
+                           in_milliseconds(global_[phase]));
   }
   const bool is_constant = step.options().accumulate_grad_batches.is_constant();
   const auto samples = is_constant ? step.global_step() * samples_of_step(step) : step.samples_seen();

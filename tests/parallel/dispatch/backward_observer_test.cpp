@@ -55,7 +55,7 @@ struct Nested : torch::autograd::Function<Nested> {
   }
 };
 
-at::Tensor parameter() { return at::full({2}, 3.0f).set_requires_grad(true); }
+at::Tensor trained_tensor() { return at::full({2}, 3.0f).set_requires_grad(true); }
 
 at::Tensor failing_loss(const at::Tensor& weight) {
   const auto hidden = weight * 2;
@@ -67,7 +67,7 @@ TEST(BackwardObserver, BeginsBeforeTheFirstAndEndsAfterTheLastGradient) {
   Log log;
   LoggingObserver observer(log);
   const ScopedBackwardObserver scope(observer);
-  const auto weight = parameter();
+  const auto weight = trained_tensor();
   register_post_accumulate_grad_hook(weight, [&](const at::Tensor&) { log.push_back("gradient"); });
   for (int pass = 0; pass < 2; ++pass) weight.sum().backward();
   EXPECT_THAT(log, ElementsAre("begin", "gradient", "done", "begin", "gradient", "done"));
@@ -93,14 +93,14 @@ TEST(BackwardObserver, ScopesMayComeAndGoWhileABackwardBegins) {
   LoggingObserver last(log, "last");
   const ScopedBackwardObserver scope(bringing);
   auto last_scope = std::make_unique<ScopedBackwardObserver>(last);
-  parameter().sum().backward();
+  trained_tensor().sum().backward();
   EXPECT_THAT(log, ElementsAre("beginlast", "donelast"));
   log.clear();
   bringing.bring = [&] {
     scopes.clear();
     last_scope.reset();
   };
-  parameter().sum().backward();
+  trained_tensor().sum().backward();
   EXPECT_THAT(log, IsEmpty());
 }
 
@@ -108,7 +108,7 @@ TEST(BackwardObserver, NestsInTheOrderOfRegistration) {
   Log log;
   LoggingObserver first(log, "1"), second(log, "2");
   const ScopedBackwardObserver first_scope(first), second_scope(second);
-  parameter().sum().backward();
+  trained_tensor().sum().backward();
   EXPECT_THAT(log, ElementsAre("begin1", "begin2", "done2", "done1"));
 }
 
@@ -116,7 +116,7 @@ TEST(BackwardObserver, TakesANestedBackwardAsPartOfTheOuterOne) {
   Log log;
   LoggingObserver observer(log);
   const ScopedBackwardObserver scope(observer);
-  const auto weight = parameter();
+  const auto weight = trained_tensor();
   Nested::apply(Nested::apply(weight)).sum().backward();
   EXPECT_TRUE(weight.grad().equal(at::full({2}, 4.0f)));
   EXPECT_THAT(log, ElementsAre("begin", "done"));
@@ -127,12 +127,12 @@ TEST(BackwardObserver, EndsWhenBackwardThrowsAndFollowsTheNextOne) {
   LoggingObserver first(log, "1"), second(log, "2");
   const ScopedBackwardObserver first_scope(first), second_scope(second);
   first.fails_at_end = true;
-  EXPECT_THAT([] { failing_loss(parameter()).backward(); },
+  EXPECT_THAT([] { failing_loss(trained_tensor()).backward(); },
               ThrowsMessage<DataError>(HasSubstr("no such sample")));
   EXPECT_THAT(log, ElementsAre("begin1", "begin2", "failed2", "failed1"));
   log.clear();
   first.fails_at_end = false;
-  parameter().sum().backward();
+  trained_tensor().sum().backward();
   EXPECT_THAT(log, ElementsAre("begin1", "begin2", "done2", "done1"));
 }
 
@@ -140,7 +140,7 @@ TEST(BackwardObserver, ItsErrorsLeaveBackwardAndTheOthersAreTold) {
   Log log;
   LoggingObserver first(log, "1"), second(log, "2"), third(log, "3");
   const ScopedBackwardObserver first_scope(first), second_scope(second), third_scope(third);
-  const auto weight = parameter();
+  const auto weight = trained_tensor();
   second.fails_at_begin = true;
   EXPECT_THAT([&] { weight.sum().backward(); }, ThrowsMessage<DataError>(HasSubstr("begin2")));
   EXPECT_FALSE(weight.grad().defined());
@@ -161,7 +161,7 @@ TEST(BackwardObserver, SeesItsOwnThreadOnly) {
   std::thread([&] {
     LoggingObserver other(other_log);
     const ScopedBackwardObserver other_scope(other);
-    parameter().sum().backward();
+    trained_tensor().sum().backward();
   }).join();
   EXPECT_THAT(log, IsEmpty());
   EXPECT_THAT(other_log, ElementsAre("begin", "done"));
@@ -171,7 +171,7 @@ TEST(BackwardObserver, StopsWithItsScope) {
   Log log;
   LoggingObserver observer(log);
   { const ScopedBackwardObserver scope(observer); }
-  parameter().sum().backward();
+  trained_tensor().sum().backward();
   EXPECT_THAT(log, IsEmpty());
 }
 
@@ -200,7 +200,7 @@ struct LeafCounter final : BackwardObserver {
 TEST(BackwardObserver, SeesTheRootsOfTheGraph) {
   LeafCounter counter;
   const ScopedBackwardObserver scope(counter);
-  const auto first = parameter(), second = parameter(), unused = parameter();
+  const auto first = trained_tensor(), second = trained_tensor(), unused = trained_tensor();
   (first + second * 2).sum().backward();
   EXPECT_EQ(counter.leaves, 2);
   EXPECT_EQ(counter.inputs, 0u);
@@ -238,7 +238,7 @@ TEST(AutogradEngine, RefusesToWorkWhereAnotherOneIsInPlace) {
   EXPECT_THAT([&] { const ScopedBackwardObserver scope(observer); },
               ThrowsMessage<ConfigError>(HasSubstr("another engine")));
   torch::autograd::set_default_engine_stub([]() -> torch::autograd::Engine& { return ours; });
-  parameter().sum().backward();
+  trained_tensor().sum().backward();
   EXPECT_THAT(log, IsEmpty()) << "an observer that was refused is followed nevertheless";
 }
 
@@ -247,7 +247,7 @@ TEST(AutogradEngineDeathTest, RefusesToComeDuringABackward) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(
       {
-        const auto weight = parameter();
+        const auto weight = trained_tensor();
         weight.register_hook([](const at::Tensor&) { install_autograd_engine(); });
         try {
           weight.sum().backward();

@@ -44,9 +44,9 @@ struct Ddp {
   bool find_unused_parameters =
       false;                  ///< allows losses that leave out some parameters; walks the graph for them
   bool static_graph = false;  ///< promises that the graphs of every window are those of the first
-  bool gradient_as_bucket_view = false;  ///< gradients are views of flat buckets, which saves a copy of them where
-                                         ///< there are any: with a comm hook, or on a device; for lockstep's
-                                         ///< optimizers (torch::optim's zero_grad() throws)
+  bool gradient_as_bucket_view = false;  ///< gradients are views of flat buckets, which saves a copy of them
+                                         ///< where there are any: with a comm hook, or on a device; for
+                                         ///< lockstep's optimizers (torch::optim's zero_grad() throws)
   bool reduce_every_micro_batch =
       false;                      ///< average gradients in every backward of a window that
                                   ///< accumulates, as ZeRO's stages 2 and 3 do, instead of in the last
@@ -59,8 +59,8 @@ struct Ddp {
   PowerSgd ddp_comm_state = {};                                         ///< options of ddp_comm_hook powerSGD
   CommHook comm_hook = {};                                       ///< in code: a hook of one's own, instead
   std::chrono::milliseconds timeout = std::chrono::minutes(30);  ///< for joining and for each collective
-  std::string process_group_backend = "gloo";                    ///< what carries the bytes
-  EnumOption<Reduction> reduction = Reduction::kOrdered;         ///< order of sums
+  std::string process_group_backend = "auto";             ///< what carries the bytes: CommOptions::backend
+  EnumOption<Reduction> reduction = Reduction::kOrdered;  ///< order of sums
   bool check_collectives = true;  ///< ranks compare what they call before each collective
   EnumOption<StartMethod> start_method = StartMethod::kAuto;  ///< how ranks come to be
   EnvironmentChoice cluster_environment = {};  ///< who told each rank its place; by default detected

@@ -113,8 +113,8 @@ struct Fsdp {
       StateDictType::kFull;  ///< how checkpoints hold the model: gathered on
                              ///< rank 0, or every rank its shards
   std::chrono::milliseconds timeout = std::chrono::minutes(30);  ///< for joining and for each collective
-  std::string process_group_backend = "gloo";                    ///< what carries the bytes
-  EnumOption<Reduction> reduction = Reduction::kOrdered;         ///< order of sums
+  std::string process_group_backend = "auto";             ///< what carries the bytes: CommOptions::backend
+  EnumOption<Reduction> reduction = Reduction::kOrdered;  ///< order of sums
   bool check_collectives = true;  ///< ranks compare what they call before each collective
   EnumOption<StartMethod> start_method = StartMethod::kAuto;  ///< how ranks come to be
   EnvironmentChoice cluster_environment = {};  ///< who told each rank its place; by default detected

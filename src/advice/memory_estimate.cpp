@@ -1,36 +1,24 @@
 // DeepSpeed's formulas: 16 bits for parameters and gradients, 12 bytes of Adam's fp32 states for each
 // parameter, and 4 more for gradients in fp32.
-#include <lockstep/deepspeed/memory_estimate.h>
+#include <lockstep/advice/memory_estimate.h>
 
 #include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstdint>
-#include <limits>
 #include <string_view>
 
 #include <fmt/format.h>
 
-namespace lockstep::deepspeed {
-namespace {
-
-constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
-
-constexpr double kBeyondInt64 = 9223372036854775808.0;  ///< 2^63
-
-// As Python's int(); what does not fit is the largest number that does.
-std::int64_t bytes(double amount) {
-  return amount < kBeyondInt64 ? static_cast<std::int64_t>(amount) : std::numeric_limits<std::int64_t>::max();
-}
-
-}  // namespace
-}  // namespace lockstep::deepspeed
+#include "advice/strategy_table.h"
+#include "base/format.h"
 
 namespace lockstep {
 namespace {
 
-using deepspeed::bytes;
-using deepspeed::kGiB;
+using detail::whole_bytes;
+
+constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 
 /// The numbers of the formulas.
 struct Numbers {
@@ -44,7 +32,9 @@ struct Numbers {
         all(local * nodes) {}
 };
 
-MemoryEstimate row(double cpu, double gpu) { return {.cpu_bytes = bytes(cpu), .gpu_bytes = bytes(gpu)}; }
+MemoryEstimate row(double cpu, double gpu) {
+  return {.cpu_bytes = whole_bytes(cpu), .gpu_bytes = whole_bytes(gpu)};
+}
 
 std::vector<MemoryEstimate> stage0(const MemoryQuestion& q) {
   const Numbers n(q);
@@ -85,8 +75,8 @@ std::vector<MemoryEstimate> stage3(const MemoryQuestion& q) {
   for (const auto& [optimizer, param] : {std::pair{true, true}, {true, false}, {false, false}}) {
     for (const bool zero_init : {true, false}) {
       MemoryEstimate choice{.offload_optimizer = optimizer, .offload_param = param, .zero_init = zero_init};
-      choice.cpu_bytes = bytes(stage3_cpu(n, choice) * q.additional_buffer_factor);
-      choice.gpu_bytes = bytes(stage3_gpu(n, choice));
+      choice.cpu_bytes = whole_bytes(stage3_cpu(n, choice) * q.additional_buffer_factor);
+      choice.gpu_bytes = whole_bytes(stage3_gpu(n, choice));
       rows.push_back(choice);
     }
   }
@@ -139,53 +129,39 @@ Expected<std::int64_t> parse_parameter_count(std::string_view text) {
   const auto count = std::round(number * factor);
   const bool is_whole = std::abs(number * factor - count) < 1e-3;
   if (error != std::errc() || end != digits.data() + digits.size() || !is_whole || !(count >= 1.0) ||
-      count >= deepspeed::kBeyondInt64)
+      count >= kBeyondInt64)
     return Unexpected{kAccepted};
   return static_cast<std::int64_t>(count);
 }
 
 namespace {
 
-constexpr double kShardBytes = 4;
-constexpr double kGradientBytes = 4;
-constexpr double kAdamBytes = 8;
-constexpr double kFp32 = 4, kMixed = 2;  // bytes of a gathered element
+constexpr detail::ElementBytes kFp32{};
+constexpr detail::ElementBytes kMixed{.computed = 2};
 
-// Two gathered layers, the gradients of one, and the gradients of two that are being sent.
-constexpr double kLayersInUse = 5;
-
-struct Choice {
+struct Offloads {
   bool offload_optimizer, offload_param;
 };
 
-double ranks_that_share(const MemoryQuestion& q) {
-  return q.stage == 0 ? 1 : static_cast<double>(q.gpus_per_node) * q.nodes;
+// Stage 3 with stage3_max_live_parameters 0 gathers what FULL_SHARD does.
+detail::StrategyForm form_of(int stage, const Offloads& offloads) {
+  constexpr const char* kNames[] = {"ddp", "deepspeed_stage_1", "deepspeed_stage_2", "fsdp FULL_SHARD"};
+  auto form = detail::strategy_form(kNames[stage]);
+  if (offloads.offload_optimizer) form.optimizer = detail::Kept::kOffloaded;
+  if (offloads.offload_param) form.parameters = form.gradients = detail::Kept::kOffloaded;
+  return form;
 }
 
-// Where weights are gathered in 16 bits, the shard has a copy in 16 bits, too.
-double shard_bytes(const MemoryQuestion& q, const Choice& choice, double element_bytes) {
-  const auto adam = choice.offload_optimizer ? 0 : kAdamBytes;
-  const auto copy = element_bytes == kMixed && ranks_that_share(q) > 1 ? kMixed : 0;
-  return choice.offload_param ? adam : kShardBytes + copy + kGradientBytes + adam;
+std::int64_t bytes_of(const MemoryQuestion& q, const Offloads& offloads,
+                      const detail::ElementBytes& element) {
+  const detail::ModelSpread model{.parameters = static_cast<double>(q.params),
+                                  .largest_unit = static_cast<double>(q.stage == 3 ? q.largest_layer : 0),
+                                  .ranks = static_cast<double>(q.gpus_per_node) * q.nodes};
+  const auto bytes = detail::state_bytes(form_of(q.stage, offloads), element, model, /*on_device=*/false);
+  return whole_bytes(detail::bytes_of(bytes.sum(), model));
 }
 
-// At stages 1 and 2 the shard of a rank, or its 16-bit copy, is a part of the gathered memory.
-double gathered(const MemoryQuestion& q, double element_bytes) {
-  const auto ranks = ranks_that_share(q);
-  const bool is_the_shard = ranks == 1 && element_bytes == kFp32;
-  if (is_the_shard) return 0;
-  if (q.stage == 3) return kLayersInUse * static_cast<double>(q.largest_layer) * element_bytes;
-  const auto others = ranks == 1 ? 1 : 1 - 1 / ranks;
-  return static_cast<double>(q.params) * element_bytes * others;
-}
-
-std::int64_t bytes_of(const MemoryQuestion& q, const Choice& choice, double element_bytes) {
-  const double kept =
-      static_cast<double>(q.params) * shard_bytes(q, choice, element_bytes) / ranks_that_share(q);
-  return deepspeed::bytes(kept + gathered(q, element_bytes));
-}
-
-std::vector<Choice> choices_of(int stage) {
+std::vector<Offloads> offloads_of(int stage) {
   if (stage == 0) return {{false, false}};
   if (stage < 3) return {{false, false}, {true, false}};
   return {{false, false}, {true, false}, {true, true}};
@@ -197,11 +173,11 @@ const char* place(bool is_on_disk) { return is_on_disk ? "nvme" : "none"; }
 
 std::vector<RankMemory> estimate_rank_memory(const MemoryQuestion& question) {
   std::vector<RankMemory> rows;
-  for (const auto& choice : choices_of(question.stage)) {
-    rows.push_back({.offload_optimizer = choice.offload_optimizer,
-                    .offload_param = choice.offload_param,
-                    .fp32_bytes = bytes_of(question, choice, kFp32),
-                    .mixed_bytes = bytes_of(question, choice, kMixed)});
+  for (const auto& offloads : offloads_of(question.stage)) {
+    rows.push_back({.offload_optimizer = offloads.offload_optimizer,
+                    .offload_param = offloads.offload_param,
+                    .fp32_bytes = bytes_of(question, offloads, kFp32),
+                    .mixed_bytes = bytes_of(question, offloads, kMixed)});
   }
   return rows;
 }

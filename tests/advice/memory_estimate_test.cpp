@@ -3,7 +3,7 @@
 
 #include <chrono>
 
-#include <lockstep/deepspeed/memory_estimate.h>
+#include <lockstep/advice/memory_estimate.h>
 
 #include "launch/command.h"
 #include "support/paths.h"
