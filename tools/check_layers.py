@@ -28,7 +28,7 @@ LEVELS = [  # from the bottom; each module with the modules it may include, all 
 LAYERS = {module: allowed.split() for level in LEVELS for module, allowed in level.items()}
 TORCH_FREE = "base formats advice offload cluster rendezvous profilers deepspeed launch loggers report".split()
 # c10d itself; all others take it from comm/c10d.h, which these may include, too.
-C10D_ALLOWED = re.compile(r"^src/comm/(c10d\.h|compat\.h|transport/gloo/|join/)")
+C10D_ALLOWED = re.compile(r"^src/(comm/(c10d\.h|compat\.h|transport/gloo/|join/)|cuda/)")
 C10D_VIA_HEADER = re.compile(r"^src/comm/")
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^">]+)[">]')
 

@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # Runs lockstep on this machine's NVIDIA GPU, from what tools/gpu_bundle.sh has built: the steps of a small network beside those of
-# CPUs, ranks that share the GPU, the demo, errors, and a language model beside the same one in PyTorch.
-# Usage: tools/gpu_check.sh BUNDLE.tar.xz [steps] [ranks] [gates] [demo] [errors] [speed]; all by default. Needs a python3 with torch.
+# CPUs, ranks that share the GPU, the demo, errors, kernels beside their references, NCCL with one rank (and with two, where the bundle has an
+# NCCL that lets them share a GPU), bytes per second, and a language model beside the same one in PyTorch.
+# Usage: tools/gpu_check.sh BUNDLE.tar.xz [steps] [ranks] [gates] [demo] [errors] [kernels] [nccl] [nccl2] [bytes] [speed]; all but nccl2 by
+# default. Needs a python3 with torch. The lines of JSON of kernels, nccl and bytes are kept in build/gpu/results.jsonl.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 work="$(mktemp -d)"
@@ -27,8 +29,17 @@ check() {  # NAME COMMAND...
   fi
 }
 
-steps() {  # CASE WORLD: losses agree with those of CPUs
-  check "20 steps: $1, $2 rank(s)" sim_case "$1" --world "$2" --accelerator cuda --out "$work/out.json"
+cases() {  # PART: a line of JSON per check
+  local status
+  timeout 300 gpu_case "$1" > "$work/lines" 2> "$work/output"
+  status=$?
+  mkdir -p build/gpu
+  tee -a build/gpu/results.jsonl < "$work/lines"
+  if [ $status = 0 ]; then echo "ok    $1"; else echo "FAIL  $1 (exit status $status)"; tail -3 "$work/output"; failed=1; fi
+}
+
+steps() {  # CASE WORLD [FLAG...]: losses agree with those of CPUs
+  check "20 steps: $*" sim_case "$1" --world "${@:2}" --accelerator cuda --out "$work/out.json"
   python3 - "$work/out.json" <<'PYTHON' || failed=1
 import json, sys
 found = json.load(open(sys.argv[1]))
@@ -62,7 +73,7 @@ speed() {
   tail -2 "$folder/metrics.csv"
 }
 
-for part in "${@:-steps ranks gates demo errors speed}"; do
+for part in "${@:-steps ranks gates demo errors kernels nccl bytes speed}"; do
   for one in $part; do
     case "$one" in
       steps) for name in single clip bf16 fp16; do steps $name 1; done ;;
@@ -78,6 +89,23 @@ for part in "${@:-steps ranks gates demo errors speed}"; do
       errors)
         refuses "not all of these are there" train --trainer.accelerator gpu --trainer.devices 99
         CUDA_VISIBLE_DEVICES='' refuses "accelerator cuda is not there" train --trainer.accelerator gpu ;;
+      kernels)
+        cases kernels
+        export LOCKSTEP_CUDA_KERNELS=1
+        for name in single clip bf16 fp16 captured; do steps $name 1; done
+        for name in ddp fsdp zero3; do steps $name 2; done
+        unset LOCKSTEP_CUDA_KERNELS
+        if command -v compute-sanitizer > /dev/null; then check "kernels under compute-sanitizer" compute-sanitizer --error-exitcode 1 gpu_case kernels; fi ;;
+      nccl)
+        cases nccl
+        # Two ranks of one GPU: staged, with a warning.
+        for name in ddp zero3; do steps $name 2 --backend nccl; done ;;
+      nccl2)
+        [ -e "$work/lib/libnccl_other.so.2" ] || { echo "gpu: the bundle has no NCCL of its own; build it with NCCL=FILE" >&2; exit 2; }
+        export LD_PRELOAD="$work/lib/libnccl_other.so.2" NCCL_MULTI_RANK_GPU_ENABLE=1
+        for name in ddp fsdp no_shard zero1 zero2 zero3 clip captured; do steps $name 2 --backend nccl; done
+        unset LD_PRELOAD NCCL_MULTI_RANK_GPU_ENABLE ;;
+      bytes) cases speed ;;
       speed)
         speed --trainer.precision bf16-mixed
         speed --trainer.precision bf16-mixed --trainer.gradient_clip_val 1

@@ -7,6 +7,8 @@
 
 #include <torch/headeronly/version.h>
 
+#include "cuda/kernels.h"
+#include "cuda/nccl.h"
 #include "device/cuda_plugin_interface.h"
 
 #define LOCKSTEP_TEXT_OF(number) #number
@@ -40,7 +42,15 @@ int device_identity(int device, char* text, std::size_t bytes) {
   return 0;
 }
 
-constexpr CudaPlugin kPlugin{.device_identity = &device_identity};
+#ifdef LOCKSTEP_HAS_CUDA_KERNELS
+constexpr CudaKernels kKernels{
+    .adam_step = &cuda_adam_step, .copy_scaled = &cuda_copy_scaled, .sum_rows = &cuda_sum_rows};
+#else
+constexpr CudaKernels kKernels{};
+#endif
+
+constexpr CudaPlugin kPlugin{
+    .device_identity = &device_identity, .connect_nccl = &connect_nccl, .kernels = kKernels};
 
 }  // namespace
 }  // namespace lockstep::detail

@@ -65,8 +65,10 @@ std::string torch_version() {
 }
 
 // torch::cuda::nccl::version(), which is that of the header that LibTorch was built with.
+constexpr auto kNcclHeaderVersion = "_ZN5torch4cuda4nccl7versionEv";
+
 std::string nccl_header_version() {
-  const auto version = find_function<std::uint64_t (*)()>("_ZN5torch4cuda4nccl7versionEv");
+  const auto version = find_function<std::uint64_t (*)()>(kNcclHeaderVersion);
   if (version == nullptr) return {};
   const auto number = version();
   return joined(static_cast<int>(number >> 32), static_cast<int>(number >> 16 & 0xffff),
@@ -161,6 +163,8 @@ std::filesystem::path cuda_plugin_file() {
   return std::filesystem::path(info.dli_fname).parent_path() / "liblockstep_cuda.so";
 }
 
+bool is_torch_cuda_loaded() { return ::dlsym(RTLD_DEFAULT, kNcclHeaderVersion) != nullptr; }
+
 CudaVersions versions_here() {
   return {.torch = torch_version(),
           .cuda = std::to_string(at::detail::getCUDAHooks().versionCUDART() / 1000),
@@ -174,6 +178,20 @@ const CudaPlugin* load_cuda_plugin() {
   const std::lock_guard lock(mutex);
   if (!loaded) loaded = find_plugin();
   return *loaded;
+}
+
+const CudaKernels& own_cuda_kernels() {
+  static const auto kernels = [] {
+    const auto* const plugin = env::get("LOCKSTEP_CUDA_KERNELS") == "1" ? load_cuda_plugin() : nullptr;
+    return plugin != nullptr ? plugin->kernels : CudaKernels{};
+  }();
+  return kernels;
+}
+
+void check_cuda_launch(int error, const char* kernel) {
+  if (error == 0) return;
+  throw Error("device", {.what = std::string("the CUDA kernel ") + kernel + " was not launched",
+                         .got = "error " + std::to_string(error) + " of CUDA's runtime"});
 }
 
 }  // namespace lockstep::detail

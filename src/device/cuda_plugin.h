@@ -32,11 +32,21 @@ LOCKSTEP_API std::optional<ErrorParts> fault_between(const CudaVersions& built, 
 /// Where the library is looked for: LOCKSTEP_CUDA_LIBRARY names it, else it lies beside liblockstep.so.
 LOCKSTEP_API std::filesystem::path cuda_plugin_file();
 
+/// Whether this process has loaded LibTorch's library for CUDA. Loads nothing.
+LOCKSTEP_API bool is_torch_cuda_loaded();
+
 /// Of this process, in which LibTorch's library for CUDA is loaded.
 CudaVersions versions_here();
 
 /// The library's table, which stays until the process ends; null where there is no library. Behind
 /// Accelerator::load() of CUDA. Thread-safe. @throws ConfigError for a library that does not fit
 LOCKSTEP_API const CudaPlugin* load_cuda_plugin();
+
+/// The kernels of the library, where there are some and LOCKSTEP_CUDA_KERNELS=1 asks for them; else all null.
+/// In a process that uses CUDA.
+const CudaKernels& own_cuda_kernels();
+
+/// @throws Error naming `kernel`, where it was not launched
+void check_cuda_launch(int error, const char* kernel);
 
 }  // namespace lockstep::detail

@@ -6,6 +6,8 @@
 #include <chrono>
 #include <cstddef>
 
+#include "device/cuda_kernels.h"
+
 namespace c10d {
 class Backend;
 class Store;
@@ -20,7 +22,14 @@ namespace lockstep::detail {
 struct CudaPlugin {
   /// Writes what tells the device apart from all others, and is the same to all processes of the machine, to
   /// `text`, of `bytes` bytes. Returns an error of CUDA's runtime, 0 for none.
-  int (*device_identity)(int device, char* text, std::size_t bytes);
+  int (*device_identity)(int device, char* text, std::size_t bytes) = nullptr;
+
+  /// NCCL between the ranks that meet in `store`, by c10d's ProcessGroupNCCL: connected, and the caller's.
+  /// Blocks until all have called it. Throws what LibTorch does.
+  c10d::Backend* (*connect_nccl)(c10d::Store* store, int rank, int size, int device,
+                                 std::chrono::milliseconds timeout) = nullptr;
+
+  CudaKernels kernels = {};
 };
 
 /// The C symbol that gives the table.

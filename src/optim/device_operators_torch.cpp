@@ -8,6 +8,8 @@
 
 #include <lockstep/optim/grad_norm.h>
 
+#include "optim/cuda_steps.h"
+
 namespace lockstep::detail {
 namespace {
 
@@ -75,12 +77,29 @@ void take_step(const std::vector<at::TensorList>& written, at::TensorList steps,
       written[list][i].copy_(at::where(is_left_out, before[list][i], written[list][i]));
 }
 
+template <class T>
+const T* pointer_or_null(const OptionalTensor& tensor) {
+  return tensor ? tensor->const_data_ptr<T>() : nullptr;
+}
+
 void adam_step_torch(at::TensorList parameters, at::TensorList gradients, at::TensorList exp_avgs,
                      at::TensorList exp_avg_sqs, at::TensorList steps, const OptionalTensor& grad_scale,
                      const OptionalTensor& found_inf, const OptionalTensor& lr_tensor, double lr,
                      double beta1, double beta2, double eps, double weight_decay, bool decoupled,
                      bool maximize, bool bias_correction) {
   count(steps, found_inf);
+  const CudaAdamStep step{.grad_scale = pointer_or_null<double>(grad_scale),
+                          .found_inf = pointer_or_null<float>(found_inf),
+                          .lr_on_device = pointer_or_null<double>(lr_tensor),
+                          .lr = lr,
+                          .beta1 = beta1,
+                          .beta2 = beta2,
+                          .eps = eps,
+                          .weight_decay = weight_decay,
+                          .is_decoupled = decoupled,
+                          .is_maximized = maximize,
+                          .has_bias_correction = bias_correction};
+  if (step_by_own_kernel(step, parameters, gradients, exp_avgs, exp_avg_sqs, steps)) return;
   const auto grads = in_type_of(parameters, gradients);
   // At so late a step nothing is left to be corrected.
   constexpr double kLateStep = 1e9;

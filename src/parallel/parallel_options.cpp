@@ -25,7 +25,8 @@ std::span<const OptionName<Reduction>> option_names(Reduction) {
 }
 
 const std::string& detail::backend_description() {
-  static const auto text = "What carries bytes between ranks: " + transport_names() + "; auto: sockets";
+  static const auto text = "What carries bytes between ranks: " + transport_names() +
+                           "; auto: sockets; nccl: sockets, and NCCL between CUDA devices";
   return text;
 }
 

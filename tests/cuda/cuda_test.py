@@ -79,6 +79,16 @@ class TestErrors(Case):
         self.check(result.stderr, "accelerator cuda is not there", "there is no driver of NVIDIA", "container toolkit")
 
 
+class TestGpuCase(Case):
+    def test_says_that_there_is_no_gpu(self):
+        self.add(FAKES / "libtorch_cuda.so")
+        for part in ("kernels", "nccl", "speed"):
+            result = subprocess.run([BUILD / "bin/gpu_case", part], capture_output=True, text=True, timeout=60,
+                                    env={**os.environ, "LD_LIBRARY_PATH": str(self.folder)})
+            self.assertEqual((result.returncode, result.stdout), (2, ""), result.stderr)
+            self.check(result.stderr, "there is no driver of NVIDIA")
+
+
 class TestPlugin(Case):
     def setUp(self):
         super().setUp()

@@ -64,6 +64,8 @@ class SimBackend final : public c10d::Backend {
 
   const std::string getBackendName() const override { return "sim"; }
 
+  void abort() override { host_->abort(); }
+
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override {
     return run(
         "all_reduce", c10d::OpType::ALLREDUCE, tensors, {},
@@ -92,6 +94,26 @@ class SimBackend final : public c10d::Backend {
     return run("reduce_scatter", c10d::OpType::_REDUCE_SCATTER_BASE, {output}, {input},
                [=, host = host_, to = kernel_view(output), from = kernel_view(input)]() mutable {
                  return host->_reduce_scatter_base(to, from, options);
+               });
+  }
+  WorkPtr allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) override {
+    return run("all_reduce", c10d::OpType::ALLREDUCE_COALESCED, tensors, {},
+               [=, host = host_, views = views_of(tensors)]() mutable {
+                 return host->allreduce_coalesced(views, options);
+               });
+  }
+  WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<std::int64_t>& output_splits,
+                        std::vector<std::int64_t>& input_splits,
+                        const c10d::AllToAllOptions& options) override {
+    return run("all_to_all", c10d::OpType::ALLTOALL_BASE, {output}, {input},
+               [=, host = host_, to = kernel_view(output), from = kernel_view(input)]() mutable {
+                 return host->alltoall_base(to, from, output_splits, input_splits, options);
+               });
+  }
+  WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) override {
+    return run("all_to_all", c10d::OpType::ALLTOALL, outputs, inputs,
+               [=, host = host_, to = views_of(outputs), from = views_of(inputs)]() mutable {
+                 return host->alltoall(to, from, options);
                });
   }
   WorkPtr barrier(const c10d::BarrierOptions& options) override {

@@ -26,4 +26,8 @@ class SimAccelerator final : public Accelerator {
 /// Adds it to the table of accelerators, once.
 void register_sim();
 
+/// Adds "sim" to the table of transports, once: CommOptions::backend, whose ranks' devices are connected as NCCL
+/// connects those of CUDA (device_transport.cpp).
+void register_sim_transport();
+
 }  // namespace lockstep::sim

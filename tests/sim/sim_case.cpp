@@ -37,6 +37,7 @@ struct Asked {
   std::string name;
   std::string accelerator = "sim";
   std::string optimizer = "adamw";
+  std::string backend = "auto";
   int world = 1;
   int drop_wait = -1;
   bool is_captured = false;
@@ -72,16 +73,20 @@ struct NetImpl : torch::nn::Module {
 };
 TORCH_MODULE(Net);
 
-StrategyOptions strategy_of(const std::string& name, int world) {
+StrategyOptions strategy_of(const Asked& asked, const std::string& accelerator) {
+  const auto& name = asked.name;
+  const auto backend = accelerator == "cpu" ? "auto" : asked.backend;
   const bool is_offloaded = name.ends_with("_offload");
-  if (name.starts_with("fsdp")) return Fsdp{.cpu_offload = is_offloaded};
-  if (name == "no_shard") return Fsdp{.sharding_strategy = ShardingStrategy::kNoShard};
+  if (name.starts_with("fsdp")) return Fsdp{.cpu_offload = is_offloaded, .process_group_backend = backend};
+  if (name == "no_shard")
+    return Fsdp{.sharding_strategy = ShardingStrategy::kNoShard, .process_group_backend = backend};
   if (name.starts_with("zero")) {
     return DeepSpeed{.stage = name[4] - '0',
                      .offload_optimizer = is_offloaded,
-                     .offload_parameters = is_offloaded && name[4] == '3'};
+                     .offload_parameters = is_offloaded && name[4] == '3',
+                     .process_group_backend = backend};
   }
-  if (world > 1) return Ddp{};
+  if (asked.world > 1) return Ddp{.process_group_backend = backend};
   return SingleDevice{};
 }
 
@@ -107,7 +112,7 @@ Found train(const Asked& asked, const std::string& accelerator) {
   const bool on_sim = accelerator == "sim";
   at::set_num_threads(1);
   Fabric fabric({.accelerator = accelerator,
-                 .strategy = strategy_of(asked.name, asked.world),
+                 .strategy = strategy_of(asked, accelerator),
                  .precision = precision_of(asked.name),
                  .cuda_graphs = asked.is_captured && accelerator != "cpu"});
   fabric.launch();
@@ -181,6 +186,7 @@ pid_t start_rank(const Asked& asked, const std::string& accelerator, int rank, i
   Found found;
   try {
     register_sim();
+    register_sim_transport();
     found = train(asked, accelerator);
   } catch (const std::exception& error) {
     found.failure = error.what();
@@ -271,7 +277,8 @@ int usage() {
   std::fprintf(
       stderr,
       "usage: sim_case single|ddp|no_shard|(fsdp|zero1|zero2|zero3)[_offload]|bf16|fp16|clip|captured "
-      "--world N [--capture true] [--optimizer adamw|lamb|muon] [--drop-wait K] [--accelerator sim|cuda] "
+      "--world N [--capture true] [--optimizer adamw|lamb|muon] [--backend auto|sim|nccl] [--drop-wait K] "
+      "[--accelerator sim|cuda] "
       "--out FILE.json\n");
   return 2;
 }
@@ -299,6 +306,8 @@ int main(int argc, char** argv) {
       asked.accelerator = argv[i + 1];
     else if (flag == "--optimizer")
       asked.optimizer = argv[i + 1];
+    else if (flag == "--backend")
+      asked.backend = argv[i + 1];
     else if (flag == "--capture")
       asked.is_captured = std::string_view(argv[i + 1]) == "true";
     else if (flag == "--out")

@@ -16,6 +16,7 @@
 namespace lockstep::detail {
 
 class CollectiveRunner;
+class DeviceCollectives;
 class SegmentCollectives;
 struct Flag;
 
@@ -54,6 +55,7 @@ struct Collective {
   int tag = 0;              ///< kSend and kRecv
   std::int64_t layout = 0;  ///< of a tensor that holds others: a hash of their dtypes and shapes
   std::chrono::milliseconds timeout = {};  ///< kMonitoredBarrier
+  bool is_by_devices = false;              ///< its group's devices move its tensors (device_link.h)
 };
 
 /// The tensors of a call that stand for it: their dtype is the same on all ranks, their shape, too, unless
@@ -73,6 +75,7 @@ struct CollectiveRow {
   using BytesMoved = std::vector<std::int64_t> (*)(const Collective& collective, int rank, int size);
   using Run = void (CollectiveRunner::*)(const Collective& collective);
   using AwaitLate = c10::function_ref<void(int member, Flag& flag, std::uint64_t value)>;
+  using RunOnDevices = void (DeviceCollectives::*)(const Collective& collective);
   using RunInSegments = std::int64_t (SegmentCollectives::*)(const Collective& collective,
                                                              AwaitLate await_late);
 
@@ -88,6 +91,7 @@ struct CollectiveRow {
   BytesMoved bytes_moved = nullptr;  ///< null unless ranks may give each other different amounts
   Run run = nullptr;  ///< null: to meet is all, or the transport gets it packed as another kind
   RunInSegments run_in_segments = nullptr;  ///< null: it always goes through the transport
+  RunOnDevices run_on_devices = nullptr;    ///< null: tensors of devices are staged
 
   /// Whether amounts may differ between ranks.
   bool is_uneven() const { return bytes_moved != nullptr; }

@@ -10,6 +10,8 @@ namespace {
 
 using Numbers = std::vector<std::int64_t>;
 
+constexpr std::uint8_t kByDevices = 0x80;  // beside the kind
+
 constexpr const char* kOps[] = {"sum", "avg", "min", "max", "product", "bit_and", "bit_or", "bit_xor"};
 
 void add_shape(Signature& signature, at::IntArrayRef sizes) {
@@ -98,6 +100,7 @@ Signature signature_of(const Collective& collective, std::span<const int> member
       .kind = static_cast<std::uint8_t>(row.is_message ? CollectiveKind::kSend : collective.kind)};
   if (row.is_reduction) signature.op = static_cast<std::uint8_t>(collective.op);
   if (row.is_rooted) signature.root = members[static_cast<std::size_t>(collective.root)];
+  if (collective.is_by_devices) signature.kind |= kByDevices;
   const auto& tensor = operand_of(collective);
   if (!tensor.defined()) return signature;
   signature.dtype = static_cast<std::int8_t>(tensor.scalar_type());
@@ -112,8 +115,9 @@ Signature signature_of(const Collective& collective, std::span<const int> member
 }
 
 std::string describe(const Signature& signature) {
-  if (signature.kind >= kCollectiveKinds) return "a collective of another version of lockstep";
-  const auto& row = row_of(static_cast<CollectiveKind>(signature.kind));
+  const int kind = signature.kind & ~kByDevices;
+  if (kind >= static_cast<int>(kCollectiveKinds)) return "a collective of another version of lockstep";
+  const auto& row = row_of(static_cast<CollectiveKind>(kind));
   std::string text = row.is_message ? "send and recv" : row.name;
   if (row.is_reduction) text += std::string("(") + kOps[signature.op];
   if (row.is_rooted) text += (row.is_reduction ? ", root " : "(root ") + std::to_string(signature.root);
@@ -121,7 +125,7 @@ std::string describe(const Signature& signature) {
   if (signature.dtype < 0) return text;
   text += (row.takes_lists ? " of lists of " : " of ") + dtype_text(signature.dtype);
   if (!row.is_uneven()) text += " " + shape_text(signature);
-  return text + layout_text(signature);
+  return text + layout_text(signature) + (kind == signature.kind ? "" : " on devices");
 }
 
 }  // namespace lockstep::detail

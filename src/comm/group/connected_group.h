@@ -14,6 +14,7 @@
 #include "comm/collectives/staged_collective.h"
 #include "comm/fork_guard.h"
 #include "comm/group/agreement.h"
+#include "comm/group/device_link.h"
 #include "comm/group/group.h"
 #include "comm/group/lane.h"
 #include "comm/shared_memory/segment_board.h"
@@ -65,7 +66,7 @@ class ConnectedGroup final : public Group {
   std::chrono::milliseconds timeout() const override { return context_.options.timeout; }
   std::uint64_t bytes_sent() const override { return transport_->bytes_sent(); }
   std::string activity() const override;
-  bool overlaps() const override { return !are_processors_taken_; }
+  bool overlaps() const override { return link_->is_connected() || !are_processors_taken_; }
   void run(const Collective& collective) override;
   std::shared_ptr<Pending> start(const Collective& collective) override;
   std::shared_ptr<Group> make_subgroup(std::span<const int> members, int number) override;
@@ -73,7 +74,13 @@ class ConnectedGroup final : public Group {
 
  private:
   std::shared_ptr<Lane> lane_of(const Collective& collective);
-  bool is_staged(const Collective& collective) const;
+  bool is_on_device(const Collective& collective) const;
+  std::shared_ptr<Pending> start_on_device(const Collective& collective);
+  std::shared_ptr<Pending> start_by_devices(Collective collective);
+  std::shared_ptr<ProgressQueue::Task> check_beside(const Collective& collective,
+                                                    std::shared_ptr<DeviceCall> call, bool is_watched);
+  void meet_for_devices(Lane& lane, const Collective& collective);
+  void settle_devices(at::Device device);
   std::shared_ptr<Pending> start_staged(const Collective& collective);
   std::shared_ptr<ProgressQueue::Task> push_staged(Lane& lane,
                                                    const std::shared_ptr<StagedCollective>& staged);
@@ -102,6 +109,7 @@ class ConnectedGroup final : public Group {
   GroupContext context_;
   rendezvous::ControlMesh::Token abort_ = {};  // aborts the transport when the job fails
   std::shared_ptr<Transport> transport_;
+  std::shared_ptr<DeviceLink> link_;
   HostSegments host_;  // without segments where there are none, or they have not been opened yet
   std::unique_ptr<SegmentBoard> board_;  // where the segments are of all members
   bool has_looked_for_segments_ = false;
@@ -112,7 +120,8 @@ class ConnectedGroup final : public Group {
   std::atomic<bool> are_processors_taken_{false};  // by the members, which share memory
   std::atomic<bool> has_collective_failed_{false};
   std::exception_ptr failure_;  // of the lane of collectives, whose thread it belongs to
-  FirstFailure staged_failure_;
+  std::shared_ptr<FirstFailure> device_failure_ = std::make_shared<FirstFailure>();  // that nobody waits for
+  std::mutex posting_;  // calls of devices are posted and compared in one order
   std::shared_ptr<RetiredCollectives> retired_ = std::make_shared<RetiredCollectives>();
   // Shared with the Works that were given out; end() stops them while the above still stands.
   std::shared_ptr<Lane> collectives_;

@@ -34,14 +34,15 @@ ErrorParts fault(const char* option, const std::string& expected, const std::str
 
 std::optional<ErrorParts> fault_of_backend(const CommOptions& options) {
   const auto* const row = detail::find_transport(options.backend);
-  if (row && row->is_built_in()) {
+  const auto absence = row ? row->absence() : "";
+  if (row && absence.empty()) {
     if (options.peers == Peers::kLockstep || options.backend == "gloo") return std::nullopt;
     auto parts = fault("backend is not one of ranks of PyTorch", "auto or gloo", options.backend);
     parts.hint = "torch.distributed speaks Gloo, and does not know lockstep's own sockets";
     return parts;
   }
   auto parts = fault("backend is not available", detail::transport_names(), options.backend);
-  if (row) parts.hint = row->hint;
+  parts.hint = absence;
   return parts;
 }
 

@@ -100,6 +100,8 @@ struct ConnectOptions : CommOptions {
   }
 };
 
+struct DeviceTransport;
+
 /// A row of the table of transports: what CommOptions::backend may name. To add one, make a folder here and
 /// add a row (transport_table.cpp).
 struct TransportRow {
@@ -109,16 +111,21 @@ struct TransportRow {
   using Connect = std::shared_ptr<Transport> (*)(const ConnectOptions& options, const Store& store,
                                                  const FailureCheck& check);
 
-  std::string_view name;       ///< CommOptions::backend
-  DeviceTypes devices = {};    ///< it moves tensors of these
-  Connect connect = nullptr;   ///< null: this build does not have it
-  std::string_view hint = {};  ///< what to do where this build does not have it
+  std::string_view name;     ///< CommOptions::backend
+  DeviceTypes devices = {};  ///< it moves tensors of these
+  Connect connect = nullptr;
+  /// For tensors of its type of devices, beside the others; null: those of every device are staged.
+  const DeviceTransport* on_devices = nullptr;
 
-  bool is_built_in() const { return connect != nullptr; }
+  /// Why this process cannot use it, and what to do; empty where it can.
+  std::string absence() const;
 };
 
 /// The row named `name`; null where there is none.
-const TransportRow* find_transport(std::string_view name);
+LOCKSTEP_API const TransportRow* find_transport(std::string_view name);
+
+/// Adds a row, whose name nobody else has, until the process ends.
+LOCKSTEP_API void register_transport(const TransportRow& row);
 
 /// `backend`, where it is "auto" the name of the transport that is used then: our own among ranks of
 /// lockstep, Gloo among those of PyTorch, who know nothing else.

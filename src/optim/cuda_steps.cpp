@@ -1,0 +1,66 @@
+#include "optim/cuda_steps.h"
+
+#include <algorithm>
+#include <optional>
+#include <vector>
+
+#include <lockstep/device/torch_device.h>
+
+#include "device/cuda_plugin.h"
+
+namespace lockstep::detail {
+namespace {
+
+std::optional<CudaType> type_for_cuda(at::ScalarType dtype) {
+  switch (dtype) {
+    case at::kFloat:
+      return CudaType::kFloat32;
+    case at::kDouble:
+      return CudaType::kFloat64;
+    case at::kBFloat16:
+      return CudaType::kBFloat16;
+    case at::kHalf:
+      return CudaType::kFloat16;
+    default:
+      return std::nullopt;
+  }
+}
+
+bool are_alike(at::TensorList tensors) {
+  return std::ranges::all_of(tensors, [&](const at::Tensor& tensor) {
+    return tensor.is_cuda() && tensor.is_contiguous() &&
+           tensor.scalar_type() == tensors.front().scalar_type();
+  });
+}
+
+}  // namespace
+
+bool step_by_own_kernel(CudaAdamStep step, at::TensorList parameters, at::TensorList gradients,
+                        at::TensorList exp_avgs, at::TensorList exp_avg_sqs, at::TensorList steps) {
+  if (parameters.empty()) return false;
+  const auto launch = own_cuda_kernels().adam_step;
+  const auto type = type_for_cuda(parameters.front().scalar_type());
+  const auto gradient_type = type_for_cuda(gradients.front().scalar_type());
+  const bool fits =
+      launch != nullptr && type && gradient_type &&
+      std::ranges::all_of(std::initializer_list<at::TensorList>{parameters, gradients, exp_avgs, exp_avg_sqs},
+                          are_alike);
+  if (!fits) return false;
+  std::vector<CudaAdamTensor> tensors;
+  for (std::size_t i = 0; i < parameters.size(); ++i)
+    tensors.push_back({.param = parameters[i].mutable_data_ptr(),
+                       .gradient = gradients[i].const_data_ptr(),
+                       .exp_avg = exp_avgs[i].mutable_data_ptr(),
+                       .exp_avg_sq = exp_avg_sqs[i].mutable_data_ptr(),
+                       .step = steps[i].const_data_ptr<float>(),
+                       .size = parameters[i].numel()});
+  step.tensors = tensors.data();
+  step.count = static_cast<int>(tensors.size());
+  step.type = *type;
+  step.gradient_type = *gradient_type;
+  const auto stream = current_stream(parameters.front().device());
+  check_cuda_launch(launch(step, stream.native_handle()), "adam_step");
+  return true;
+}
+
+}  // namespace lockstep::detail
