@@ -44,7 +44,7 @@ LOCKSTEP_API const CudaPlugin* load_cuda_plugin();
 
 /// The kernels of the library, where there are some and LOCKSTEP_CUDA_KERNELS=1 asks for them; else all null.
 /// In a process that uses CUDA.
-const CudaKernels& own_cuda_kernels();
+LOCKSTEP_API const CudaKernels& own_cuda_kernels();
 
 /// @throws Error naming `kernel`, where it was not launched
 void check_cuda_launch(int error, const char* kernel);
