@@ -109,6 +109,7 @@ class ConnectedGroup final : public Group {
   GroupContext context_;
   rendezvous::ControlMesh::Token abort_ = {};  // aborts the transport when the job fails
   std::shared_ptr<Transport> transport_;
+  std::shared_ptr<FirstFailure> device_failure_ = std::make_shared<FirstFailure>();  // that nobody waits for
   std::shared_ptr<DeviceLink> link_;
   HostSegments host_;  // without segments where there are none, or they have not been opened yet
   std::unique_ptr<SegmentBoard> board_;  // where the segments are of all members
@@ -120,7 +121,6 @@ class ConnectedGroup final : public Group {
   std::atomic<bool> are_processors_taken_{false};  // by the members, which share memory
   std::atomic<bool> has_collective_failed_{false};
   std::exception_ptr failure_;  // of the lane of collectives, whose thread it belongs to
-  std::shared_ptr<FirstFailure> device_failure_ = std::make_shared<FirstFailure>();  // that nobody waits for
   std::mutex posting_;  // calls of devices are posted and compared in one order
   std::shared_ptr<RetiredCollectives> retired_ = std::make_shared<RetiredCollectives>();
   // Shared with the Works that were given out; end() stops them while the above still stands.
