@@ -12,9 +12,8 @@ namespace {
 
 std::string absence_of_nccl() {
   if (!is_torch_cuda_loaded())
-    return "nccl is for tensors of CUDA devices, and this process uses none (accelerator gpu); gloo is for "
-           "those "
-           "of the CPU, and moves those of devices by way of the host's memory";
+    return "nccl is for tensors of CUDA devices, and this process uses none (accelerator gpu); sockets and "
+           "gloo are for those of the CPU, and move those of devices by way of the host's memory";
   if (load_cuda_plugin() != nullptr) return {};
   return "NCCL is used by liblockstep_cuda.so, which is not at " + cuda_plugin_file().string() +
          "; `make cuda` builds it";
