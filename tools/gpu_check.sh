@@ -12,7 +12,7 @@ tar -C "$work" -xJf "${1:?usage: tools/gpu_check.sh BUNDLE.tar.xz [PART...]}" ||
 shift
 torch="$(python3 -c 'import os, torch; print(os.path.dirname(torch.__file__))')" || exit 2
 export LD_LIBRARY_PATH="$torch/lib:$work/lib" PATH="$work/bin:$PATH"
-nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
+nvidia-smi --query-gpu=name,driver_version --format=csv,noheader || echo "gpu: there is no driver of NVIDIA here" >&2
 python3 -c 'import torch; print("torch", torch.__version__)'
 failed=0
 
@@ -44,8 +44,9 @@ steps() {  # CASE WORLD [FLAG...]: losses agree with those of CPUs
 import json, sys
 found = json.load(open(sys.argv[1]))
 limit = 1e-3 if found["case"] in ("bf16", "fp16") else 1e-5
-print("      losses differ from those of CPUs by", found["largest_relative_difference_of_losses"], *found["failures"])
-sys.exit(bool(found["failures"]) or found["largest_relative_difference_of_losses"] > limit)
+is_bad = bool(found["failures"]) or found["largest_relative_difference_of_losses"] > limit
+print("FAIL " if is_bad else "     ", "losses differ from those of CPUs by", found["largest_relative_difference_of_losses"], *found["failures"])
+sys.exit(is_bad)
 PYTHON
 }
 

@@ -27,17 +27,18 @@ template <>
 __device__ __half as<__half>(float value) {
   return __float2half_rn(value);
 }
+// As LibTorch converts: float64 goes to 16 bits by way of float32.
 template <class To>
 __device__ To as(double value) {
   return static_cast<To>(value);
 }
 template <>
 __device__ __nv_bfloat16 as<__nv_bfloat16>(double value) {
-  return __double2bfloat16(value);
+  return __float2bfloat16_rn(static_cast<float>(value));
 }
 template <>
 __device__ __half as<__half>(double value) {
-  return __double2half(value);
+  return __float2half_rn(static_cast<float>(value));
 }
 template <class To>
 __device__ To as(__nv_bfloat16 value) {

@@ -83,16 +83,26 @@ class TestSteps(Case):
                 self.check(name, world, "--capture", "true", captured=17)
 
 
+class TestConnectedDevices(TestSteps):
+    """The same over a transport of devices, as NCCL is one."""
+
+    def case(self, name, world, *flags):
+        return super().case(name, world, "--backend", "sim", *flags)
+
+    test_of_one_rank = None
+    test_of_optimizers_that_ask_other_ranks = None
+
+
 class TestMissingWaits(Case):
     """One wait of a stream is left out, each in its turn of those of a steady step: every one is reported."""
 
     def test_are_all_found(self):
-        for name in ("ddp", "fsdp", "zero1", "zero3"):
-            waits = self.case(name, 2)["waits_per_step"]
+        for name, backend in (("ddp", "auto"), ("fsdp", "auto"), ("zero1", "auto"), ("zero3", "auto"), ("ddp", "sim"), ("zero3", "sim")):
+            waits = self.case(name, 2, "--backend", backend)["waits_per_step"]
             self.assertGreaterEqual(waits, 2)
             for number in range(int(waits)):
-                with self.subTest(name, number=number):
-                    found = self.case(name, 2, "--drop-wait", number)
+                with self.subTest(name, backend=backend, number=number):
+                    found = self.case(name, 2, "--backend", backend, "--drop-wait", number)
                     self.assertEqual(found["failures"], [])
                     self.assertNotEqual(found["races"], [])
 

@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <map>
 #include <set>
 #include <string>
@@ -237,6 +238,12 @@ std::vector<json> run_ranks(const Asked& asked, const std::string& accelerator) 
   return results;
 }
 
+// JSON has no NaN, which it writes as null.
+double loss_in(const json& result, std::size_t step) {
+  const auto& loss = result["losses"][step];
+  return loss.is_null() ? std::numeric_limits<double>::infinity() : loss.get<double>();
+}
+
 json compare(const Asked& asked) {
   const auto cpu = run_ranks(asked, "cpu");
   const auto sim = run_ranks(asked, asked.accelerator);
@@ -252,9 +259,7 @@ json compare(const Asked& asked) {
       if ((*result)["failure"] != "") failures.insert((*result)["failure"].get<std::string>());
     for (std::size_t step = 0; step < std::min(cpu[rank]["losses"].size(), sim[rank]["losses"].size());
          ++step)
-      difference = std::max(
-          difference,
-          std::abs(cpu[rank]["losses"][step].get<double>() / sim[rank]["losses"][step].get<double>() - 1));
+      difference = std::max(difference, std::abs(loss_in(cpu[rank], step) / loss_in(sim[rank], step) - 1));
     syncs = std::max(syncs, sim[rank].value("host_syncs_per_step", 0.0));
     waits = std::max(waits, sim[rank].value("waits", 0.0));
     segments = std::max(segments, sim[rank].value("segments", std::uint64_t{0}));

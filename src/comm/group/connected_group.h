@@ -121,7 +121,7 @@ class ConnectedGroup final : public Group {
   std::atomic<bool> are_processors_taken_{false};  // by the members, which share memory
   std::atomic<bool> has_collective_failed_{false};
   std::exception_ptr failure_;  // of the lane of collectives, whose thread it belongs to
-  std::mutex posting_;  // calls of devices are posted and compared in one order
+  std::mutex posting_;          // calls of devices are posted and compared in one order
   std::shared_ptr<RetiredCollectives> retired_ = std::make_shared<RetiredCollectives>();
   // Shared with the Works that were given out; end() stops them while the above still stands.
   std::shared_ptr<Lane> collectives_;
