@@ -32,6 +32,7 @@ void JobFailure::declare(Verdict verdict) {
   }
   verdict_ = std::move(verdict);
   declared_at_ = steady_clock::now();
+  is_declared_ = true;
 }
 
 void JobFailure::raise(const std::string& where) const { rendezvous::raise(*verdict_, place_of(where)); }
@@ -169,7 +170,8 @@ void ControlMesh::meet(const Meeting& meeting, const Take& take) {
   if (!meeting.keeps_group) inbox.trim(group);
 }
 
-// Without a lock as long as all goes well.
+// Without a lock as long as all goes well. Ranks that share memory may go on after the network between them
+// has failed: then they would lose each other later, and elsewhere.
 void ControlMesh::meet_at_board(const Meeting& meeting, const Take& take) {
   auto& board = *meeting.board;
   board.show(meeting.announcement, meeting.payload);
@@ -178,7 +180,7 @@ void ControlMesh::meet_at_board(const Meeting& meeting, const Take& take) {
       return member == rank_ || *board.front(member) == meeting.announcement;
     });
   };
-  if (!board.await_all() || !is_agreed()) await_board(meeting);
+  if (!board.await_all() || !is_agreed() || failure_.is_declared()) await_board(meeting);
   if (!take) return;
   for (const int member : meeting.members)
     if (member != rank_) take(member, board.payload(member));
@@ -186,6 +188,7 @@ void ControlMesh::meet_at_board(const Meeting& meeting, const Take& take) {
 
 void ControlMesh::await_board(const Meeting& meeting) {
   Lock lock(mutex_);
+  if (failure_.is_known()) failure_.raise(words_.describe(meeting.announcement));
   const ActiveMeetingScope attendance(meetings_, meeting);
   await_members(lock, meeting);
   require_agreement(lock, meeting);

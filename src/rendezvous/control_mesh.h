@@ -21,6 +21,7 @@
 // place of messages, and the mesh is asked only where one of them is late, or differs.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <functional>
@@ -50,6 +51,8 @@ class JobFailure {
   JobFailure(int rank, PeerLinks& links) : rank_(rank), links_(links) {}
 
   bool is_known() const { return verdict_.has_value(); }
+  /// The same, from any thread and without the lock; may be a moment late.
+  bool is_declared() const { return is_declared_.load(std::memory_order_relaxed); }
 
   /// Only the first verdict counts. Also forwards a verdict that was received, so that the end of a rank
   /// cannot be noticed before its cause.
@@ -69,6 +72,7 @@ class JobFailure {
   int rank_;
   PeerLinks& links_;
   std::optional<Verdict> verdict_;
+  std::atomic<bool> is_declared_{false};  // verdict_ has a value
   std::chrono::steady_clock::time_point declared_at_;
   std::vector<std::weak_ptr<const Abort>> aborts_;
 };
