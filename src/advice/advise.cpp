@@ -129,9 +129,8 @@ double tile_bytes(const AdviceQuestion& question, const StrategyForm& form, cons
 
 double offloaded_bytes(const StrategyForm& form, const ElementBytes& element, const ModelSpread& model) {
   const auto of = [&](Kept kept, double bytes) { return kept == Kept::kOffloaded ? bytes : 0; };
-  return (of(form.parameters, element.kept) + of(form.gradients, element.kept) +
-          of(form.optimizer, element.optimizer)) *
-         model.parameters / model.ranks;
+  return (of(form.parameters, 2 * element.kept) + of(form.optimizer, element.optimizer)) * model.parameters /
+         model.ranks;
 }
 
 // Each pass sends a rank's part of the model to all others that share it. Across nodes copies of a shard are

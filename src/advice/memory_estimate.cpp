@@ -148,7 +148,7 @@ detail::StrategyForm form_of(int stage, const Offloads& offloads) {
   constexpr const char* kNames[] = {"ddp", "deepspeed_stage_1", "deepspeed_stage_2", "fsdp FULL_SHARD"};
   auto form = detail::strategy_form(kNames[stage]);
   if (offloads.offload_optimizer) form.optimizer = detail::Kept::kOffloaded;
-  if (offloads.offload_param) form.parameters = form.gradients = detail::Kept::kOffloaded;
+  if (offloads.offload_param) form.parameters = detail::Kept::kOffloaded;
   return form;
 }
 

@@ -60,8 +60,7 @@ enum class Computes { kAnywhere, kOnCpu, kOnDevice };
 struct StrategyForm {
   std::string_view name;
   std::string_view flags;
-  Kept parameters = Kept::kWhole;
-  Kept gradients = Kept::kWhole;
+  Kept parameters = Kept::kWhole;  ///< with their gradients
   Kept optimizer = Kept::kWhole;
   Gathered gathered = Gathered::kNothing;
   double model_sent = 0;  ///< how often the model's bytes pass a rank in a step, on very many ranks

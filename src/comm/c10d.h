@@ -14,6 +14,7 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
+#include <lockstep/comm/reduce_op.h>
 #include <lockstep/comm/store.h>
 
 namespace lockstep::detail {
@@ -27,5 +28,28 @@ struct StoreImpl {
 
 /// The store whose keys `store` prefixes, however many prefixes it adds (see scoped() in comm/stores.h).
 c10::intrusive_ptr<c10d::Store> without_scopes(const Store& store);
+
+/// What c10d calls a reduction.
+inline c10d::ReduceOp native_op(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::kSum:
+      return c10d::ReduceOp::SUM;
+    case ReduceOp::kAvg:
+      return c10d::ReduceOp::AVG;
+    case ReduceOp::kMin:
+      return c10d::ReduceOp::MIN;
+    case ReduceOp::kMax:
+      return c10d::ReduceOp::MAX;
+    case ReduceOp::kProduct:
+      return c10d::ReduceOp::PRODUCT;
+    case ReduceOp::kBitAnd:
+      return c10d::ReduceOp::BAND;
+    case ReduceOp::kBitOr:
+      return c10d::ReduceOp::BOR;
+    case ReduceOp::kBitXor:
+      return c10d::ReduceOp::BXOR;
+  }
+  return c10d::ReduceOp::SUM;
+}
 
 }  // namespace lockstep::detail

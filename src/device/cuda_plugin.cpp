@@ -188,6 +188,21 @@ const CudaKernels& own_cuda_kernels() {
   return kernels;
 }
 
+std::optional<CudaType> cuda_type(at::ScalarType dtype) {
+  switch (dtype) {
+    case at::kFloat:
+      return CudaType::kFloat32;
+    case at::kDouble:
+      return CudaType::kFloat64;
+    case at::kBFloat16:
+      return CudaType::kBFloat16;
+    case at::kHalf:
+      return CudaType::kFloat16;
+    default:
+      return std::nullopt;
+  }
+}
+
 void check_cuda_launch(int error, const char* kernel) {
   if (error == 0) return;
   throw Error("device", {.what = std::string("the CUDA kernel ") + kernel + " was not launched",

@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include <ATen/core/ATen_fwd.h>
+
 #include <lockstep/base/error.h>
 #include <lockstep/base/export.h>
 
@@ -45,6 +47,9 @@ LOCKSTEP_API const CudaPlugin* load_cuda_plugin();
 /// The kernels of the library, where there are some and LOCKSTEP_CUDA_KERNELS=1 asks for them; else all null.
 /// In a process that uses CUDA.
 LOCKSTEP_API const CudaKernels& own_cuda_kernels();
+
+/// What kernels call an element type; none for those that they do not know.
+std::optional<CudaType> cuda_type(at::ScalarType dtype);
 
 /// @throws Error naming `kernel`, where it was not launched
 void check_cuda_launch(int error, const char* kernel);

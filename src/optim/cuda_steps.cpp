@@ -1,7 +1,6 @@
 #include "optim/cuda_steps.h"
 
 #include <algorithm>
-#include <optional>
 #include <vector>
 
 #include <lockstep/device/torch_device.h>
@@ -10,21 +9,6 @@
 
 namespace lockstep::detail {
 namespace {
-
-std::optional<CudaType> type_for_cuda(at::ScalarType dtype) {
-  switch (dtype) {
-    case at::kFloat:
-      return CudaType::kFloat32;
-    case at::kDouble:
-      return CudaType::kFloat64;
-    case at::kBFloat16:
-      return CudaType::kBFloat16;
-    case at::kHalf:
-      return CudaType::kFloat16;
-    default:
-      return std::nullopt;
-  }
-}
 
 bool are_alike(at::TensorList tensors) {
   return std::ranges::all_of(tensors, [&](const at::Tensor& tensor) {
@@ -39,8 +23,8 @@ bool step_by_own_kernel(CudaAdamStep step, at::TensorList parameters, at::Tensor
                         at::TensorList exp_avgs, at::TensorList exp_avg_sqs, at::TensorList steps) {
   if (parameters.empty()) return false;
   const auto launch = own_cuda_kernels().adam_step;
-  const auto type = type_for_cuda(parameters.front().scalar_type());
-  const auto gradient_type = type_for_cuda(gradients.front().scalar_type());
+  const auto type = cuda_type(parameters.front().scalar_type());
+  const auto gradient_type = cuda_type(gradients.front().scalar_type());
   const bool fits =
       launch != nullptr && type && gradient_type &&
       std::ranges::all_of(std::initializer_list<at::TensorList>{parameters, gradients, exp_avgs, exp_avg_sqs},

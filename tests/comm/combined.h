@@ -1,11 +1,18 @@
 // What two ranks' values become, as ATen computes it: the reference of reductions.
 #pragma once
 
+#include <array>
+
 #include <ATen/ATen.h>
 
 #include <lockstep/comm/reduce_op.h>
 
 namespace lockstep::test {
+
+/// What collectives move and reduce.
+inline constexpr std::array kCollectiveDtypes = {
+    at::kDouble, at::kFloat, at::kHalf,  at::kBFloat16, at::kComplexDouble, at::kComplexFloat,
+    at::kLong,   at::kInt,   at::kShort, at::kChar,     at::kByte,          at::kBool};
 
 /// `a` and `b` by `op`; of kAvg the sum, which is divided later.
 inline at::Tensor combined(const at::Tensor& a, const at::Tensor& b, ReduceOp op) {

@@ -5,6 +5,7 @@
 
 #include <lockstep/base/error.h>
 
+#include "comm/combined.h"
 #include "comm/communicator_contract.h"
 #include "support/expect_error.h"
 
@@ -13,10 +14,6 @@ namespace {
 
 using testing::by_rank;
 using testing::values;
-
-constexpr std::array kContractDtypes = {at::kDouble,        at::kFloat,        at::kHalf, at::kBFloat16,
-                                        at::kComplexDouble, at::kComplexFloat, at::kLong, at::kInt,
-                                        at::kShort,         at::kChar,         at::kByte, at::kBool};
 
 using Tensors = std::vector<at::Tensor>;
 
@@ -47,7 +44,7 @@ void expect_equal(const Tensors& tensors, const Tensors& expected) {
 
 TEST_P(CommunicatorMoves, AllGatherOfUnevenTensors) {
   run([](const Communicator& comm) {
-    for (const auto dtype : kContractDtypes) {
+    for (const auto dtype : test::kCollectiveDtypes) {
       const auto outputs = by_rank(size(), [&](int rank) { return zeros(rank, dtype); });
       comm.all_gather(outputs, uneven(comm.rank(), dtype));
       expect_equal(outputs, by_rank(size(), [&](int rank) { return uneven(rank, dtype); }));
@@ -57,7 +54,7 @@ TEST_P(CommunicatorMoves, AllGatherOfUnevenTensors) {
 
 TEST_P(CommunicatorMoves, GatherToEveryRoot) {
   run([](const Communicator& comm) {
-    for (const auto dtype : kContractDtypes) {
+    for (const auto dtype : test::kCollectiveDtypes) {
       for (int root = 0; root < size(); ++root) {
         const auto outputs =
             comm.rank() == root ? by_rank(size(), [&](int rank) { return zeros(rank, dtype); }) : Tensors();
@@ -72,7 +69,7 @@ TEST_P(CommunicatorMoves, GatherToEveryRoot) {
 
 TEST_P(CommunicatorMoves, ScatterFromEveryRoot) {
   run([](const Communicator& comm) {
-    for (const auto dtype : kContractDtypes) {
+    for (const auto dtype : test::kCollectiveDtypes) {
       for (int root = 0; root < size(); ++root) {
         const auto inputs =
             comm.rank() == root ? by_rank(size(), [&](int rank) { return uneven(rank, dtype); }) : Tensors();
@@ -86,7 +83,7 @@ TEST_P(CommunicatorMoves, ScatterFromEveryRoot) {
 
 TEST_P(CommunicatorMoves, AllToAllOfEqualParts) {
   run([](const Communicator& comm) {
-    for (const auto dtype : kContractDtypes) {
+    for (const auto dtype : test::kCollectiveDtypes) {
       const auto output = zeros(2 * size(), dtype);
       comm.all_to_all(output, values(comm.rank(), {2 * size(), 3}, of(dtype)));
       const auto parts = by_rank(size(), [&](int rank) {
@@ -99,7 +96,7 @@ TEST_P(CommunicatorMoves, AllToAllOfEqualParts) {
 
 TEST_P(CommunicatorMoves, AllToAllOfUnevenParts) {
   run([](const Communicator& comm) {
-    for (const auto dtype : kContractDtypes) {
+    for (const auto dtype : test::kCollectiveDtypes) {
       const auto given = by_rank(size(), [&](int rank) { return parcel(comm.rank(), rank, dtype); });
       const auto taken = by_rank(size(), [&](int rank) { return parcel(rank, comm.rank(), dtype); });
       const auto outputs =

@@ -18,9 +18,6 @@ using test::divided;
 using testing::by_rank;
 using testing::values;
 
-constexpr std::array kReducedDtypes = {at::kDouble,        at::kFloat,        at::kHalf, at::kBFloat16,
-                                       at::kComplexDouble, at::kComplexFloat, at::kLong, at::kInt,
-                                       at::kShort,         at::kChar,         at::kByte, at::kBool};
 constexpr std::array kAllOps = {ReduceOp::kSum,     ReduceOp::kAvg,    ReduceOp::kMin,   ReduceOp::kMax,
                                 ReduceOp::kProduct, ReduceOp::kBitAnd, ReduceOp::kBitOr, ReduceOp::kBitXor};
 
@@ -56,7 +53,7 @@ class ReductionContract : public testing::Contract {
   }
 
   static void for_each_case(const std::function<void(at::ScalarType, ReduceOp)>& body) {
-    for (const auto dtype : kReducedDtypes) {
+    for (const auto dtype : test::kCollectiveDtypes) {
       for (const auto op : kAllOps) {
         if (!is_defined_for(op, dtype)) continue;
         SCOPED_TRACE(std::string(c10::toString(dtype)) + " op " + std::to_string(static_cast<int>(op)));

@@ -1,5 +1,6 @@
 // Sums that stream over sockets: the bits of reduce_rows(), wherever chunks and slices end.
 #include "comm/algorithms/streamed_reduction.h"
+#include "comm/combined.h"
 
 #include <gtest/gtest.h>
 
@@ -17,10 +18,6 @@ using detail::SocketTransport;
 using detail::StreamedReduction;
 using test::run_each;
 using test::socket_ranks;
-
-constexpr std::array kStreamedDtypes = {at::kDouble,        at::kFloat,        at::kHalf, at::kBFloat16,
-                                        at::kComplexDouble, at::kComplexFloat, at::kLong, at::kInt,
-                                        at::kShort,         at::kChar,         at::kByte, at::kBool};
 
 // Of very different sizes, so that almost every other order of summing gives other bits.
 at::Tensor unlike(int rank, std::int64_t numel, at::ScalarType dtype) {
@@ -52,7 +49,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks, StreamedSums, ::testing::Values(2, 3, 4, 5));
 TEST_P(StreamedSums, HaveTheBitsOfTheTreeInEveryDtype) {
   run_each(socket_ranks(GetParam()), [](SocketTransport& rank) {
     StreamedReduction streamed(rank);
-    for (const auto dtype : kStreamedDtypes) {
+    for (const auto dtype : test::kCollectiveDtypes) {
       const auto op = dtype == at::kBool ? ReduceOp::kMax : ReduceOp::kSum;
       for (const std::int64_t numel : {1, 2, 5, 200'003}) {
         const auto sum = unlike(rank.rank(), numel, dtype);

@@ -49,21 +49,6 @@ bool has_nothing_to_move(const Collective& collective) {
 // What is moved is bytes; backends know few element types.
 at::Tensor bytes_of_tensor(const at::Tensor& tensor) { return tensor.view({-1}).view(at::kByte); }
 
-c10d::ReduceOp c10d_op(ReduceOp op) {
-  switch (op) {
-    case ReduceOp::kAvg:
-      return c10d::ReduceOp::AVG;
-    case ReduceOp::kMin:
-      return c10d::ReduceOp::MIN;
-    case ReduceOp::kMax:
-      return c10d::ReduceOp::MAX;
-    case ReduceOp::kProduct:
-      return c10d::ReduceOp::PRODUCT;
-    default:
-      return c10d::ReduceOp::SUM;
-  }
-}
-
 // What NCCL reduces.
 bool is_reduced_by_devices(at::ScalarType dtype) {
   switch (dtype) {
@@ -120,21 +105,6 @@ at::Tensor combined_neighbours(const at::Tensor& rows, ReduceOp op) {
 at::Tensor divided(const at::Tensor& sums, std::int64_t by) {
   if (sums.is_complex()) return at::view_as_complex(divided(at::view_as_real(sums), by));
   return sums / at::full({}, by, sums.options());
-}
-
-std::optional<CudaType> cuda_type(at::ScalarType dtype) {
-  switch (dtype) {
-    case at::kFloat:
-      return CudaType::kFloat32;
-    case at::kDouble:
-      return CudaType::kFloat64;
-    case at::kBFloat16:
-      return CudaType::kBFloat16;
-    case at::kHalf:
-      return CudaType::kFloat16;
-    default:
-      return std::nullopt;
-  }
 }
 
 // By a kernel of our own, where there is one; else undefined.
@@ -280,7 +250,7 @@ void DeviceCollectives::all_reduce(const Collective& collective) {
   if (!is_native(collective, tensor.scalar_type())) return reduce_all(tensor, collective.op);
   Tensors tensors{tensor};
   c10d::AllreduceOptions options;
-  options.reduceOp = c10d_op(collective.op);
+  options.reduceOp = native_op(collective.op);
   order(backend_->allreduce(tensors, options));
   count_sent_(2 * (size_ - 1) * static_cast<std::int64_t>(tensor.nbytes()) / size_);
 }
@@ -291,7 +261,7 @@ void DeviceCollectives::all_reduce_list(const Collective& collective) {
   if (tensors.empty()) return;
   if (is_native(collective, tensors.front().scalar_type())) {
     c10d::AllreduceCoalescedOptions options;
-    options.reduceOp = c10d_op(collective.op);
+    options.reduceOp = native_op(collective.op);
     order(backend_->allreduce_coalesced(tensors, options));
     count_sent_(2 * (size_ - 1) * bytes_in(tensors) / size_);
     return;
@@ -356,7 +326,7 @@ void DeviceCollectives::reduce_scatter(const Collective& collective) {
   if (is_native(collective, output.scalar_type())) {
     auto to = output.view({-1}), from = collective.input.view({-1});
     c10d::ReduceScatterOptions options;
-    options.reduceOp = c10d_op(collective.op);
+    options.reduceOp = native_op(collective.op);
     order(backend_->_reduce_scatter_base(to, from, options));
     count_sent_((size_ - 1) * static_cast<std::int64_t>(to.nbytes()));
     return;

@@ -34,26 +34,8 @@ at::Tensor part_for(std::span<const at::Tensor> parts, int rank) {
 
 constexpr int kExchangeTag = kLastTag + 1;
 
-c10d::ReduceOp native_op(ReduceOp op) {
-  switch (op) {
-    case ReduceOp::kSum:
-    case ReduceOp::kAvg:
-      return c10d::ReduceOp::SUM;
-    case ReduceOp::kMin:
-      return c10d::ReduceOp::MIN;
-    case ReduceOp::kMax:
-      return c10d::ReduceOp::MAX;
-    case ReduceOp::kProduct:
-      return c10d::ReduceOp::PRODUCT;
-    case ReduceOp::kBitAnd:
-      return c10d::ReduceOp::BAND;
-    case ReduceOp::kBitOr:
-      return c10d::ReduceOp::BOR;
-    case ReduceOp::kBitXor:
-      return c10d::ReduceOp::BXOR;
-  }
-  return c10d::ReduceOp::SUM;
-}
+// Gloo has no averages: their sums are divided afterwards.
+c10d::ReduceOp gloo_op(ReduceOp op) { return native_op(op == ReduceOp::kAvg ? ReduceOp::kSum : op); }
 
 bool can_reduce(at::ScalarType dtype, ReduceOp op) {
   if (dtype == at::kShort || dtype == at::kBool) return false;
@@ -197,7 +179,7 @@ NativeReduction GlooTransport::native_reduction(at::ScalarType dtype, ReduceOp o
 void GlooTransport::all_reduce(at::Tensor tensor, ReduceOp op) {
   std::vector<at::Tensor> tensors{as_real(tensor)};
   c10d::AllreduceOptions options;
-  options.reduceOp = native_op(op);
+  options.reduceOp = gloo_op(op);
   waits_.await_collective(backend_->allreduce(tensors, options));
   if (op == ReduceOp::kAvg) tensor.div_(size());
   count_sent(2 * static_cast<std::int64_t>(tensor.nbytes()) * (size() - 1) / size());  // a ring's share
@@ -206,7 +188,7 @@ void GlooTransport::all_reduce(at::Tensor tensor, ReduceOp op) {
 void GlooTransport::reduce(at::Tensor tensor, int root, ReduceOp op) {
   std::vector<at::Tensor> tensors{as_real(tensor)};
   c10d::ReduceOptions options;
-  options.reduceOp = native_op(op);
+  options.reduceOp = gloo_op(op);
   options.rootRank = root;
   waits_.await_collective(backend_->reduce(tensors, options));
   if (op == ReduceOp::kAvg) tensor.div_(size());
