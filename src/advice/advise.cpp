@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -200,8 +198,7 @@ std::string reason_for(const Advice& advice) {
            ": fewer samples or tokens in a micro-batch, more ranks or a lower precision take less";
   }
   if (chosen->name == "single_device") return "the model fits on one rank";
-  if (chosen->name == "ddp")
-    return "every rank can hold the whole model: sharding would add traffic, and save memory that is there";
+  if (chosen->name == "ddp") return "every rank can hold the whole model, and no strategy sends less";
   return "the first that fits with a tenth to spare, in the order of what a step costs";
 }
 

@@ -28,6 +28,10 @@ std::int64_t rounded(double value) { return std::llround(value); }
 ModelSize transformer_of(std::int64_t parameters, std::optional<std::int64_t> layers) {
   require_positive("parameters of the model", parameters);
   if (layers) require_positive("layers of the model", *layers);
+  if (layers && *layers > parameters)
+    throw ConfigError("advise", {.what = "layers of the model",
+                                 .expected = "at most its parameters, " + std::to_string(parameters),
+                                 .got = std::to_string(*layers)});
   const auto all = static_cast<double>(parameters);
   const double width = layers ? std::sqrt(all / (kMatricesOfBlock * static_cast<double>(*layers)))
                               : std::cbrt(all * kWidthPerLayer / kMatricesOfBlock);
@@ -57,7 +61,7 @@ Expected<std::int64_t> parse_memory_size(std::string_view text) {
     factor = std::pow(rest == "b" ? 1000.0 : 1024.0, static_cast<double>(power + 1));
   }
   const double bytes = std::floor(number * factor);
-  if (!(bytes >= 1) || bytes >= 9223372036854775808.0) return Unexpected{kAccepted};  // 2^63
+  if (!(bytes >= 1) || bytes >= kBeyondInt64) return Unexpected{kAccepted};
   return static_cast<std::int64_t>(bytes);
 }
 

@@ -18,6 +18,7 @@
 #include <lockstep/cluster/environment.h>
 #include <lockstep/launch/errors.h>
 
+#include "base/diagnoses.h"
 #include "base/format.h"
 #include "base/job_log.h"
 #include "base/system.h"
@@ -153,6 +154,7 @@ int launch::guard_rank(const std::function<int()>& body) {
   occupy_standard_descriptors();
   heed_signals_as_first_process();
   try {
+    detail::diagnoses();  // a wrong word is refused here, and not by what tells of a failure
     const int code = body();
     if (code == 0) set_outcome(RankOutcome::kDone);
     return code;

@@ -16,6 +16,7 @@
 #include <lockstep/launch/join.h>
 #include <lockstep/launch/launch_options.h>
 
+#include "base/diagnoses.h"
 #include "base/sockets.h"
 #include "base/system.h"
 #include "launch/orphans.h"
@@ -112,6 +113,7 @@ void require_descriptors(int ranks) {
 struct Launch {
   explicit Launch(const LaunchOptions& chosen)
       : options(chosen), files(chosen), socket(listen_for_ranks(chosen)), statuses(chosen.nprocs) {
+    detail::diagnoses();  // refuses a wrong word before there are ranks
     statuses.expect_all_written();
   }
 

@@ -63,7 +63,8 @@ Supervisor::Supervisor(const LaunchOptions& options, const RunFiles& files, cons
       ranks_(std::move(ranks)),
       observers_(std::move(observers)),
       notices_(ranks_.size()),
-      memory_kills_before_(detail::memory_kills()) {
+      memory_kills_before_(detail::memory_kills()),
+      memory_kills_seen_(memory_kills_before_) {
   files_.write_ranks(ranks_);
 }
 
@@ -79,6 +80,7 @@ int Supervisor::run() {
     heed_observers();
     heed_requests();
     say_notices();
+    look_for_memory_kills();
     look_for_late_joiner();
     collect_ended();
     look_for_root_cause();
@@ -234,6 +236,13 @@ void Supervisor::look_for_late_joiner() {
     say("lockstep: rank " + std::to_string(found->waiting->rank) + " has waited for rank " + late +
         " to join for " + std::to_string(std::chrono::round<std::chrono::seconds>(*after).count()) +
         " s: rank " + late + " is " + whereabouts(statuses_[found->late->local_rank]) + "\n");
+}
+
+// Only what was killed just now can be of this job: the count may be that of the whole machine.
+void Supervisor::look_for_memory_kills() {
+  if (Clock::now() < next_memory_look_) return;
+  next_memory_look_ = Clock::now() + kNoticeCheckInterval;
+  memory_kills_before_ = std::exchange(memory_kills_seen_, detail::memory_kills());
 }
 
 // Only the kernel kills so without a word, and it counts.

@@ -71,6 +71,7 @@ class Supervisor {
   void recall();
   std::string last_stderr_lines() const;
   void say_notices();
+  void look_for_memory_kills();
   void look_for_late_joiner();
   std::string memory_words() const;
   void say_news() const;
@@ -92,12 +93,14 @@ class Supervisor {
   std::vector<RankObserver*> observers_;
   std::vector<std::uint32_t> notices_;                ///< of each rank that have been said
   std::optional<Clock::time_point> late_since_ = {};  ///< a rank has not joined while others wait
-  std::int64_t memory_kills_before_;                  ///< by the kernel, when the ranks began
-  const RankProcess* root_cause_ = nullptr;           ///< the rank that explains the failure best so far
-  std::string cause_;                                 ///< as text, once it is determined
-  int interrupted_by_ = 0;                            ///< signal that the supervisor was asked to stop by
-  std::optional<Clock::time_point> interrupted_at_;   ///< the first signal to stop
-  std::optional<Clock::time_point> name_at_ = {};     ///< when root_cause_ is final
+  std::int64_t memory_kills_before_;                  ///< by the kernel, until the look before the last
+  std::int64_t memory_kills_seen_;                    ///< until the last look
+  Clock::time_point next_memory_look_ = {};
+  const RankProcess* root_cause_ = nullptr;          ///< the rank that explains the failure best so far
+  std::string cause_;                                ///< as text, once it is determined
+  int interrupted_by_ = 0;                           ///< signal that the supervisor was asked to stop by
+  std::optional<Clock::time_point> interrupted_at_;  ///< the first signal to stop
+  std::optional<Clock::time_point> name_at_ = {};    ///< when root_cause_ is final
   Clock::time_point end_by_ = {};                  ///< when the wait for ranks that are about to end is over
   std::optional<Clock::time_point> kill_at_ = {};  ///< when ranks that are still stopping are killed
   bool stopping_ = false;

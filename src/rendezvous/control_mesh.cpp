@@ -94,7 +94,7 @@ class WaitSchedule {
 
   /// How long the wait may sleep.
   Deadline next_step(Deadline now) const {
-    return now < begin_ + kSpin ? now : std::min({ask_at_, judge_at_, deadline_});
+    return now < begin_ + kSpin ? now : std::min({ask_at_, tell_at_, judge_at_, deadline_});
   }
 
  private:
@@ -233,7 +233,10 @@ void ControlMesh::tell_of_wait(Lock& lock, const Meeting& meeting, Clock::durati
   const auto text = "rank " + std::to_string(rank_) + " has waited for " + ranks_text(awaited) + " for " +
                     std::to_string(seconds) + " s, in " + words_.describe(meeting.announcement) + ": " +
                     inquiry.places_of(awaited) + "; training goes on when it comes, or ends at the timeout";
-  if (!give_notice(text)) log_warning(text);
+  if (give_notice(text)) return;
+  lock.unlock();  // who reads the log may be slow
+  log_warning(text);
+  lock.lock();
 }
 
 // Messages come beside a board: about failures, and what others do.

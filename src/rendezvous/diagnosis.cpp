@@ -246,15 +246,22 @@ std::vector<int> Inquiry::ranks_to_blame(std::span<const int> others) const {
   return idle.empty() ? std::vector<int>(others.begin(), others.end()) : idle;
 }
 
+std::string Inquiry::state_of(int rank) const {
+  const auto [doing, missing, text] = whereabouts(rank);
+  if (!has_answered(rank) && diagnosis_.peer(rank).has_left) return " has left";
+  if (!has_answered(rank)) return " does not answer (stopped, or its machine cannot be reached)";
+  return doing == Doing::kElse      ? " is outside of collectives"
+         : doing == Doing::kWaiting ? " waits in " + text
+                                    : " is in " + text;
+}
+
 std::string Inquiry::places_of(std::span<const int> ranks) const {
   std::string places;
   for (const int rank : ranks) {
     const auto said = whereabouts(rank);
     const bool is_elsewhere = has_answered(rank) && said.doing == Doing::kElse;
-    places += (places.empty() ? "rank " : "; rank ") + std::to_string(rank) +
-              (is_silent(rank) ? " does not answer (stopped, or its machine cannot be reached)"
-               : is_elsewhere  ? " is outside of collectives, " + said.text
-                               : " is on its way");
+    places += (places.empty() ? "rank " : "; rank ") + std::to_string(rank) + state_of(rank) +
+              (is_elsewhere ? ", " + said.text : "");
   }
   return places;
 }
@@ -263,19 +270,8 @@ std::string Inquiry::states() const {
   auto ranks = asked_;
   std::ranges::sort(ranks);
   std::string states;
-  for (const int rank : ranks) {
-    states += (states.empty() ? "rank " : "; rank ") + std::to_string(rank);
-    const auto [doing, missing, text] = whereabouts(rank);
-    if (!has_answered(rank) && diagnosis_.peer(rank).has_left) {
-      states += " has left";
-    } else if (!has_answered(rank)) {
-      states += " does not answer (stopped, or its machine cannot be reached)";
-    } else {
-      states += doing == Doing::kElse      ? " is outside of collectives"
-                : doing == Doing::kWaiting ? " waits in " + text
-                                           : " is in " + text;
-    }
-  }
+  for (const int rank : ranks)
+    states += (states.empty() ? "rank " : "; rank ") + std::to_string(rank) + state_of(rank);
   return states;
 }
 

@@ -139,6 +139,7 @@ class Inquiry {
   bool has_answered(int rank) const;
   Whereabouts whereabouts(int rank) const;
   bool is_silent(int rank) const;
+  std::string state_of(int rank) const;
 
   Diagnosis& diagnosis_;
   Peer::TimePoint asked_at_;

@@ -311,8 +311,7 @@ bool ConnectedGroup::is_on_device(const Collective& collective) const {
 
 std::shared_ptr<Pending> ConnectedGroup::start_on_device(const Collective& collective) {
   const auto device = *device_of(collective);
-  return link_->may_take(collective, device) ? start_by_devices(collective)
-                                             : start_staged(collective);
+  return link_->may_take(collective, device) ? start_by_devices(collective) : start_staged(collective);
 }
 
 // The first one meets before it is posted, as ranks have to agree on how devices are connected. All later
@@ -330,10 +329,10 @@ std::shared_ptr<Pending> ConnectedGroup::start_by_devices(Collective collective)
   if (is_first) {
     if (recording != nullptr) refuse_in_recording("the first collective of a group that is on devices");
     collectives_->queue.run([&] { execute(*collectives_, collective); });
-    if (!link_->is_connected()) {
-      collective.is_by_devices = false;
-      return start_staged(collective);
-    }
+  }
+  if (!link_->is_connected()) {  // another thread may have found that out meanwhile
+    collective.is_by_devices = false;
+    return start_staged(collective);
   }
   const auto call = link_->post(collective);
   if (recording != nullptr) recording->before_replay(check);

@@ -6,7 +6,6 @@
 
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
-#include <lockstep/base/rank_status.h>
 #include <lockstep/optim/scheduler.h>
 #include <lockstep/state/module_state.h>
 #include <lockstep/torch.h>
@@ -14,6 +13,7 @@
 
 #include "checkpoint/staging_directory.h"
 #include "strategy/module_parameters.h"
+#include "train/activity_scope.h"
 #include "train/data/data_place.h"
 
 namespace lockstep::detail {
@@ -216,7 +216,7 @@ void keep_resume_point(const FitParts& fit) {
 
 void save_fit(const FitParts& fit, const std::filesystem::path& folder, const SaveRequest& request,
               WriteMode mode) {
-  note_activity(RankActivity::kCheckpoint);
+  const ActivityScope saving(RankActivity::kCheckpoint);
   if (fit.checkpoints.failure == nullptr) fit.setup.strategy->check_replicas(*fit.setup.module);
   const auto [all, info] = captured(fit, weights_of(fit), request.weights_only);
   if (mode == WriteMode::kInForeground || !fit.setup.options.async_checkpoint) {

@@ -10,6 +10,7 @@
 #include <lockstep/torch.h>
 #include <lockstep/train/callbacks/timer.h>
 
+#include "train/activity_scope.h"
 #include "train/callbacks/monitored_metric.h"
 #include "train/checkpoints/fit_checkpoint.h"
 #include "train/data/data_place.h"
@@ -60,6 +61,7 @@ void FitLoop::run(const std::function<void()>& on_begin) {
   if (!state_.checkpoints.resume_point && (num_batches_ == 0 || done())) return on_begin();
 
   warn_of_evaluation_mode(state_.setup);
+  const ActivityScope fit(RankActivity::kUnknown);
   memory_notes_.begin(state_.setup, state_.data.train->batch_size());
   TrainContext context(state_);
   {

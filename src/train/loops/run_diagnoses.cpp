@@ -50,15 +50,19 @@ namespace {
 
 void add_way(std::string& ways, const std::string& way) { ways += (ways.empty() ? "" : "; ") + way; }
 
-bool is_sharded(const StrategyOptions& strategy) {
-  return std::holds_alternative<Fsdp>(strategy) || std::holds_alternative<DeepSpeed>(strategy);
+bool is_sharded(const RunSetup& setup) {
+  if (const auto* fsdp = std::get_if<Fsdp>(&setup.options.strategy))
+    return fsdp->sharding_strategy != ShardingStrategy::kNoShard;
+  return setup.deepspeed && setup.deepspeed->zero_optimization.stage > 0;
 }
 
-bool is_offloaded(const StrategyOptions& strategy) {
-  if (const auto* fsdp = std::get_if<Fsdp>(&strategy)) return fsdp->cpu_offload;
-  const auto* deepspeed = std::get_if<DeepSpeed>(&strategy);
-  return deepspeed != nullptr &&
-         (deepspeed->offload_optimizer || deepspeed->offload_parameters || !deepspeed->config.empty());
+bool is_offloaded(const RunSetup& setup) {
+  using deepspeed::OffloadDevice;
+  if (const auto* fsdp = std::get_if<Fsdp>(&setup.options.strategy)) return fsdp->cpu_offload;
+  if (!setup.deepspeed) return false;
+  const auto& zero = setup.deepspeed->zero_optimization;
+  return zero.offload_optimizer.device != OffloadDevice::kNone ||
+         zero.offload_param.device != OffloadDevice::kNone;
 }
 
 bool is_checkpointed(const StrategyOptions& strategy) {
@@ -69,20 +73,22 @@ bool is_checkpointed(const StrategyOptions& strategy) {
 
 }  // namespace
 
-std::string ways_to_make_room(const TrainerOptions& options, int world_size, std::int64_t batch_size) {
+std::string ways_to_make_room(const RunSetup& setup, std::int64_t batch_size) {
+  const auto& options = setup.options;
+  const bool is_fsdp = std::holds_alternative<Fsdp>(options.strategy);
   std::string ways;
   if (batch_size > 1)
     add_way(ways, "a batch_size below " + std::to_string(batch_size) +
                       ", with --trainer.accumulate_grad_batches for as large a step");
-  if (!is_sharded(options.strategy))
-    add_way(ways,
-            world_size > 1 ? "--trainer.strategy fsdp" : "--trainer.strategy fsdp with --trainer.devices 2");
+  if (!is_sharded(setup))
+    add_way(ways, std::string("--trainer.strategy fsdp") +
+                      (is_fsdp ? " with sharding_strategy FULL_SHARD" : "") +
+                      (setup.environment->world_size() > 1 ? "" : " with --trainer.devices 2"));
   if (!is_checkpointed(options.strategy))
-    add_way(ways, std::holds_alternative<Fsdp>(options.strategy)
-                      ? "--trainer.strategy.activation_checkpointing true"
-                      : "ls::apply_activation_checkpointing");
+    add_way(ways, is_fsdp ? "--trainer.strategy.activation_checkpointing true"
+                          : "ls::apply_activation_checkpointing");
   if (std::holds_alternative<Fp32>(options.precision)) add_way(ways, "--trainer.precision bf16-mixed");
-  if (!is_offloaded(options.strategy)) add_way(ways, "--trainer.strategy fsdp_cpu_offload");
+  if (!is_offloaded(setup)) add_way(ways, "--trainer.strategy fsdp_cpu_offload");
   return ways + (ways.empty() ? "" : "; ") + "lockstep advise tells what each takes";
 }
 
@@ -110,7 +116,7 @@ OptimizerBytes optimizer_bytes(const RunSetup& setup, bool has_stepped) {
       bytes.parameters += bytes_of(tensor);
       bytes.gradients += bytes_of(tensor.grad());
     }
-    if (!has_stepped || is_offloaded(setup.options.strategy)) continue;
+    if (!has_stepped || is_offloaded(setup)) continue;
     for (const auto& state : optimizer->state()) bytes.state += bytes_of(state.tensor);
   }
   return bytes;
@@ -122,7 +128,7 @@ void MemoryNotes::begin(const RunSetup& setup, std::int64_t batch_size) {
   is_done_ = !diagnoses().memory;
   if (is_done_) return;
   before_training_ = resident_bytes();
-  ways_ = ways_to_make_room(setup.options, setup.environment->world_size(), batch_size);
+  ways_ = ways_to_make_room(setup, batch_size);
   note_memory(before_training_, optimizer_bytes(setup, false).parameters, 0, 0, ways_);
 }
 

@@ -5,15 +5,13 @@
 #include <cstdint>
 #include <string>
 
-#include <lockstep/base/export.h>
-
 #include "train/options/run_setup.h"
 
 namespace lockstep::detail {
 
 /// Measures how long a rank waits for its batches, and warns once where that is more than a fifth of the
 /// time.
-class LOCKSTEP_API DataWaits {
+class DataWaits {
  public:
   using Clock = std::chrono::steady_clock;
 
@@ -33,9 +31,8 @@ class LOCKSTEP_API DataWaits {
   bool is_over_ = false;
 };
 
-/// What would make room in the memory of a rank of `options`, in the order of docs/troubleshooting.md.
-LOCKSTEP_API std::string ways_to_make_room(const TrainerOptions& options, int world_size,
-                                           std::int64_t batch_size);
+/// What would make room in the memory of a rank, in the order of docs/troubleshooting.md.
+std::string ways_to_make_room(const RunSetup& setup, std::int64_t batch_size);
 
 /// Notes, for the case that memory runs out, where a rank's memory is.
 class MemoryNotes {

@@ -5,7 +5,7 @@
 
 namespace lockstep::detail {
 
-/// The one beside Gloo in the table of transports.
+/// What the row "nccl" of the table of transports has beside our own sockets.
 const DeviceTransport& nccl_transport();
 
 }  // namespace lockstep::detail

@@ -10,14 +10,13 @@
 #include <cstring>
 
 #include "base/format.h"
+#include "base/sockets.h"
 
 namespace lockstep::detail {
 namespace {
 
 constexpr std::uint32_t kData = 0x4c'53'01, kNotice = 0x4c'53'02;  // no other program's bytes
 constexpr std::size_t kTurn = 1 << 20;  // bytes that are read or written before other links have a turn
-
-bool would_block(int error) { return error == EAGAIN || error == EWOULDBLOCK; }
 
 void count(SocketCall* call, std::size_t bytes) {
   if (call) call->moved += bytes;
@@ -60,9 +59,8 @@ void SocketLink::post(const SocketSend& send) {
   if (send.call) ++send.call->pending;
   if (!send_failure_.empty()) return fail(send.call, send_failure_);
   if (!send.awaits_notice) return enqueue(send);
-  auto& waiting = unposted_[send.stream];
-  waiting.push_back(send);
-  if (auto& notices = notices_[send.stream]; !notices.empty()) note_notice();
+  unposted_[send.stream].push_back(send);
+  note_notice(send.stream);
 }
 
 void SocketLink::enqueue(const SocketSend& send) { (send.is_urgent ? urgent_ : ordinary_).push_back(send); }
@@ -110,8 +108,7 @@ void SocketLink::write() {
     message.msg_iov = parts.data();
     message.msg_iovlen = count_of_parts;
     const auto sent = ::sendmsg(fd(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (sent < 0 && errno == EINTR) continue;
-    if (sent < 0 && would_block(errno)) return;
+    if (sent < 0 && is_transient(errno)) return;
     if (sent < 0) return end_sending(lost_because(errno, peer_));
     done += static_cast<std::size_t>(sent);
     written += static_cast<std::size_t>(sent);
@@ -137,14 +134,13 @@ void SocketLink::read() {
     message.msg_iovlen = count_of_parts;
     const auto wanted = parts[0].iov_len + parts[1].iov_len;
     const auto got = ::recvmsg(fd(), &message, MSG_DONTWAIT);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0 && would_block(errno)) return;
+    if (got < 0 && is_transient(errno)) return;
     if (got <= 0)
       return end_receiving(got == 0 ? "Connection closed by peer: " + peer_ : lost_because(errno, peer_));
     read += static_cast<std::size_t>(got);
-    const bool is_all = static_cast<std::size_t>(got) < wanted;
+    const bool is_drained = static_cast<std::size_t>(got) < wanted;
     take(static_cast<std::size_t>(got));
-    if (is_all) return;
+    if (is_drained) return;
   }
 }
 
@@ -167,7 +163,7 @@ void SocketLink::begin_frame() {
   if (next_.kind == kNotice) {
     notices_[next_.stream].push_back(next_.bytes);
     next_bytes_ = 0;
-    return note_notice();
+    return note_notice(next_.stream);
   }
   if (next_.kind != kData) return end(peer_ + " sent what is no frame of this program");
   begin_to_receive();
@@ -183,22 +179,27 @@ void SocketLink::begin_to_receive() {
                std::to_string(receive.bytes) + " bytes were expected");
   receiving_ = Receiving{.receive = receive};
   found->second.pop_front();
+  if (found->second.empty()) posted_.erase(found);
   next_bytes_ = 0;
 }
 
-// Each notice is for one transfer of its stream, in their order.
-void SocketLink::note_notice() {
-  for (auto& [stream, notices] : notices_) {
-    auto& waiting = unposted_[stream];
-    while (!notices.empty() && !waiting.empty()) {
-      if (notices.front() != waiting.front().bytes)
-        return end(peer_ + " expects " + std::to_string(notices.front()) + " bytes where " +
-                   std::to_string(waiting.front().bytes) + " bytes are sent");
-      enqueue(waiting.front());
-      waiting.pop_front();
-      notices.pop_front();
-    }
+// Each notice is for one transfer of its stream, in their order. Streams without any are forgotten: there may
+// be one for each tag of a message.
+void SocketLink::note_notice(std::uint32_t stream) {
+  const auto notices = notices_.find(stream);
+  const auto waiting = unposted_.find(stream);
+  if (notices == notices_.end() || waiting == unposted_.end()) return;
+  while (!notices->second.empty() && !waiting->second.empty()) {
+    const auto& send = waiting->second.front();
+    if (notices->second.front() != send.bytes)
+      return end(peer_ + " expects " + std::to_string(notices->second.front()) + " bytes where " +
+                 std::to_string(send.bytes) + " bytes are sent");
+    enqueue(send);
+    waiting->second.pop_front();
+    notices->second.pop_front();
   }
+  if (notices->second.empty()) notices_.erase(notices);
+  if (waiting->second.empty()) unposted_.erase(waiting);
 }
 
 bool SocketLink::has(const SocketCall& call) const {

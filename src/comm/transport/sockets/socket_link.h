@@ -97,7 +97,7 @@ class LOCKSTEP_API SocketLink {
   void take(std::size_t got);
   void begin_frame();
   void begin_to_receive();
-  void note_notice();
+  void note_notice(std::uint32_t stream);
 
   UniqueFd socket_;
   std::string peer_;

@@ -6,9 +6,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <stdexcept>
 #include <utility>
 
+#include "base/format.h"
+#include "base/system.h"
 #include "comm/waiting.h"
 
 namespace lockstep::detail {
@@ -24,27 +27,34 @@ int poll_time(Deadline until) {
   return static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, kNap.count()));
 }
 
-// While it lives, a thread counts as one that waits.
+// While it lives, a thread counts as one that waits. However it ends, another one goes on watching.
 class Waits {
  public:
-  explicit Waits(int& waiting) : waiting_(waiting) { ++waiting_; }
-  ~Waits() { --waiting_; }
+  Waits(int& waiting, std::condition_variable& others) : waiting_(waiting), others_(others) { ++waiting_; }
+  ~Waits() {
+    if (--waiting_ > 0) others_.notify_all();
+  }
   Waits(const Waits&) = delete;
   Waits& operator=(const Waits&) = delete;
 
  private:
   int& waiting_;
+  std::condition_variable& others_;
 };
+
+UniqueFd open_event() {
+  UniqueFd event(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!event && errno == EMFILE) throw too_many_open_files("no eventfd can be opened");
+  if (!event) throw std::runtime_error("no eventfd can be opened: " + system_error_text(errno));
+  return event;
+}
 
 }  // namespace
 
 SocketLinks::SocketLinks(std::vector<UniqueFd> sockets, const Options& options)
-    : timeout_(bounded(options.timeout)),
-      wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-      fork_guard_([this] {
+    : timeout_(bounded(options.timeout)), wake_(open_event()), fork_guard_([this] {
         for (const int each : descriptors_) ::close(each);
       }) {
-  if (!wake_) throw std::runtime_error("no descriptor is left (ulimit -n)");
   for (std::size_t rank = 0; rank < sockets.size(); ++rank) {
     auto& socket = sockets[rank];
     if (socket) descriptors_.push_back(socket.get());
@@ -77,7 +87,7 @@ void SocketLinks::post(int rank, std::uint32_t stream, const SocketReceive& rece
 
 void SocketLinks::wait(SocketCall& call, c10::function_ref<bool()> is_over) {
   Lock lock(mutex_);
-  const Waits waits(waiting_);
+  const Waits waits(waiting_, has_moved_);
   auto moved = call.moved;
   auto last_move = steady_clock::now();
   for (;;) {
@@ -93,7 +103,6 @@ void SocketLinks::wait(SocketCall& call, c10::function_ref<bool()> is_over) {
     else
       drive(lock, now < last_move + kSpin ? now : deadline);
   }
-  if (waiting_ > 1) has_moved_.notify_all();  // another one goes on watching
 }
 
 void SocketLinks::drive(Lock& lock, Deadline until) {
