@@ -35,6 +35,13 @@ void JobFailure::declare(Verdict verdict) {
   is_declared_ = true;
 }
 
+bool JobFailure::concerns(std::span<const int> ranks) const {
+  const auto is_blamed = [&](int rank) {
+    return std::ranges::find(verdict_->ranks, rank) != verdict_->ranks.end();
+  };
+  return verdict_ && std::ranges::any_of(ranks, is_blamed);
+}
+
 void JobFailure::raise(const std::string& where) const { rendezvous::raise(*verdict_, place_of(where)); }
 
 std::string JobFailure::place_of(const std::string& where) const {
@@ -170,25 +177,31 @@ void ControlMesh::meet(const Meeting& meeting, const Take& take) {
   if (!meeting.keeps_group) inbox.trim(group);
 }
 
-// Without a lock as long as all goes well. Ranks that share memory may go on after the network between them
-// has failed: then they would lose each other later, and elsewhere.
+// Without a lock as long as all goes well. Ranks that share memory could go on after the network between them
+// has failed: then they would lose each other later, and elsewhere. A meeting that has begun may end, and so
+// may those of others than the lost ones: at the end of a job some leave before others.
 void ControlMesh::meet_at_board(const Meeting& meeting, const Take& take) {
   auto& board = *meeting.board;
+  if (failure_.is_declared()) require_not_lost(meeting);
   board.show(meeting.announcement, meeting.payload);
   const auto is_agreed = [&] {
     return std::ranges::all_of(meeting.members, [&](int member) {
       return member == rank_ || *board.front(member) == meeting.announcement;
     });
   };
-  if (!board.await_all() || !is_agreed() || failure_.is_declared()) await_board(meeting);
+  if (!board.await_all() || !is_agreed()) await_board(meeting);
   if (!take) return;
   for (const int member : meeting.members)
     if (member != rank_) take(member, board.payload(member));
 }
 
+void ControlMesh::require_not_lost(const Meeting& meeting) {
+  const Lock lock(mutex_);
+  if (failure_.concerns(meeting.members)) failure_.raise(words_.describe(meeting.announcement));
+}
+
 void ControlMesh::await_board(const Meeting& meeting) {
   Lock lock(mutex_);
-  if (failure_.is_known()) failure_.raise(words_.describe(meeting.announcement));
   const ActiveMeetingScope attendance(meetings_, meeting);
   await_members(lock, meeting);
   require_agreement(lock, meeting);

@@ -54,6 +54,9 @@ class JobFailure {
   /// The same, from any thread and without the lock; may be a moment late.
   bool is_declared() const { return is_declared_.load(std::memory_order_relaxed); }
 
+  /// Whether it is one of `ranks` that is to blame.
+  bool concerns(std::span<const int> ranks) const;
+
   /// Only the first verdict counts. Also forwards a verdict that was received, so that the end of a rank
   /// cannot be noticed before its cause.
   void declare(Verdict verdict);
@@ -129,6 +132,8 @@ class LOCKSTEP_API ControlMesh {
 
  private:
   using Lock = MeshReader::Lock;
+
+  void require_not_lost(const Meeting& meeting);
 
   // All below are called with mutex_ held.
   void meet_at_board(const Meeting& meeting, const Take& take);

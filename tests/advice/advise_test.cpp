@@ -205,6 +205,8 @@ TEST(Advise, RefusesWhatCannotBe) {
     test::expect_error<ConfigError>([&] { advise(question); }, parts);
   };
   expect_refused({}, {"parameters of the model", "at least 1", "0"});
+  test::expect_error<ConfigError>([] { transformer_of(1000, 1001); },
+                                  {"layers of the model", "at most its parameters, 1000", "1001"});
   expect_refused(question_for(0), {"world size"});
   expect_refused(question_for(2, 4), {"one rank on each node", "2 ranks on 4 nodes"});
   expect_refused(question_for(8, 3), {"as many ranks on each node", "8 ranks on 3 nodes"});
@@ -311,6 +313,7 @@ TEST(AdviseVerb, MarksTheRecommendedRow) {
       << text;
   EXPECT_NE(text.find("\n* ddp "), std::string::npos) << text;
   EXPECT_NE(text.find("  --trainer.strategy ddp --trainer.devices 2\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("hold the whole model, and no strategy sends less"), std::string::npos) << text;
   const auto json = run_advise({"124M", "--world", "2", "--memory", "1GiB", "--json"}).output;
   EXPECT_TRUE(json.starts_with("{\n  \"question\": {\n    \"parameters\": 124000000,")) << json;
 }

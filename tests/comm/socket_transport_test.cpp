@@ -237,6 +237,27 @@ TEST(SocketFailures, ATransferThatIsGivenUpLeavesItsMemoryAlone) {
   EXPECT_TRUE(place.equal(before));
 }
 
+// Another thread may go on moving the connection's bytes: none of them goes where nobody waits any more.
+TEST(SocketFailures, ADroppedReceiveLeavesItsMemoryAlone) {
+  auto pair = tcp_pair();
+  detail::SocketLink to(std::move(pair.first), "rank 0"), from(std::move(pair.second), "rank 1");
+  detail::SocketCall sent, received;
+  const std::vector<std::byte> bytes(5'000'000, std::byte{1});
+  std::vector<std::byte> place(bytes.size());
+  from.post(7, {.place = place.data(), .bytes = place.size(), .call = &received});
+  to.post({.stream = 7, .data = bytes.data(), .bytes = bytes.size(), .call = &sent});
+  to.write();
+  while (received.moved == 0) from.read();
+  from.drop(received);
+  const auto before = place;
+  ASSERT_NE(before, bytes);
+  for (int i = 0; i < 20; ++i) {
+    to.write();
+    from.read();
+  }
+  EXPECT_EQ(place, before);
+}
+
 TEST(SocketFailures, AbortEndsAllWaitsAndLaterCalls) {
   Watched watched;
   auto& transport = *watched.transport;

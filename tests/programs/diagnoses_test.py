@@ -49,6 +49,16 @@ class OutOfMemory(Diagnoses):
         self.assertNotIn("bf16-mixed;", result.err)
         self.assertNotIn("--trainer.strategy fsdp;", result.err)
 
+    def test_takes_strategies_for_what_they_are(self):
+        (self.folder / "ds.json").write_text('{"train_micro_batch_size_per_gpu": 4, "zero_optimization": {"stage": 2}}')
+        in_file = ("--trainer.strategy", "deepspeed", "--trainer.strategy.config", self.folder / "ds.json")
+        unsharded = ("--trainer.strategy", "fsdp", "--trainer.strategy.sharding_strategy", "NO_SHARD")
+        for strategy, ways in ((in_file, "--trainer.strategy fsdp_cpu_offload"), (unsharded, "--trainer.strategy fsdp with sharding_strategy FULL_SHARD;")):
+            with self.subTest(strategy):
+                result = self.fit("--case.eats", 64, "--case.batches", 100, "--trainer.devices", 2, *strategy, limit_mib=1024)
+                self.assert_refused(result, 1, "what makes room", ways)
+                self.assertNotIn("optimizer 0 B", result.err)
+
     def test_may_be_switched_off(self):
         result = self.fit("--case.eats", 64, "--case.batches", 100, limit_mib=1024, LOCKSTEP_DIAGNOSES="none")
         self.assert_refused(result, 1, "has not enough memory")
@@ -59,14 +69,14 @@ class DataBound(Diagnoses):
     WARNING = "this rank waits for data"
 
     def test_a_rank_that_waits_says_so_once(self):
-        result = self.fit("--case.reads", "20ms", "--case.works", "20ms", "--case.batches", 150)
+        result = self.fit("--case.reads", "100ms", "--case.works", "5ms", "--case.batches", 60)
         self.assertEqual(result.code, 0, result)
         self.assert_says_once(result, self.WARNING)
         found = re.search(r"waits for data (\d+) % of the time: ([\d.]+) s of ([\d.]+) s in (\d+) batches; one of 4 samples .* num_workers", result.err)
         self.assertIsNotNone(found, result)
         share, waited, of_all, batches = (float(group) for group in found.groups())
         self.assertAlmostEqual(share, 100 * waited / of_all, delta=1)
-        self.assertGreaterEqual(waited, batches * 0.02)
+        self.assertGreaterEqual(waited, batches * 0.1)
         self.assertGreater(share, 20)
 
     def test_one_whose_batches_are_made_ahead_does_not(self):
