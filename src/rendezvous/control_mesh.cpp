@@ -264,7 +264,7 @@ void ControlMesh::wait_a_while(Lock& lock, const Meeting& meeting, Deadline end)
 // Members that have received the same headers produce the same text.
 void ControlMesh::require_agreement(Lock& lock, const Meeting& meeting) {
   if (meetings_.is_unanimous(meeting)) return;
-  reader_.poll(lock);  // an earlier failure may explain it
+  reader_.catch_up(lock);  // an earlier failure may explain it
   fail(disagreement_in(meeting, meetings_, words_));
   failure_.raise(words_.describe(meeting.announcement));
 }

@@ -155,6 +155,12 @@ void MeshReader::poll(Lock& lock) {
   if (!is_reading_) read(lock, steady_clock::now());
 }
 
+// The other thread may have looked before the last of it arrived.
+void MeshReader::catch_up(Lock& lock) {
+  while (is_reading_) changed_.wait_for(lock, kNap);
+  read(lock, steady_clock::now());
+}
+
 void MeshReader::read(Lock& lock, Deadline until) {
   std::vector<PeerLinks::Event> events;
   events.swap(events_);  // keeps its memory from one turn to the next

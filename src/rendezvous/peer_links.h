@@ -83,6 +83,9 @@ class MeshReader {
   /// Delivers what has arrived by now, unless another thread is reading.
   void poll(Lock& lock);
 
+  /// Delivers all that had arrived when it was called; waits for another thread that is reading.
+  void catch_up(Lock& lock);
+
   /// Wakes all threads that sleep in wait().
   void wake() { changed_.notify_all(); }
 
