@@ -1,10 +1,16 @@
 // The contract of Communicator, for every backend and number of ranks.
 #include <lockstep/comm/communicator.h>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <future>
+#include <optional>
+#include <stdexcept>
+#include <string>
 #include <thread>
+#include <utility>
 
 #include <lockstep/base/error.h>
 #include <lockstep/comm/init.h>
@@ -294,6 +300,48 @@ TEST(Communicator, DroppedWorkFails) {
     }
     work.wait();
   });
+}
+
+// Drops the communicator of rank 1 of two by `drop`; then rank 0 calls a collective. Returns its error.
+std::string error_after_drop(const std::function<void(std::optional<Communicator>&)>& drop) {
+  std::promise<void> dropped;
+  std::string error;
+  const auto store = make_hash_store();
+  const auto options = [](int rank) {
+    return CommOptions{.rank = rank, .world_size = 2, .timeout = std::chrono::seconds(1)};
+  };
+  const auto stays = std::async(std::launch::async, [&] {
+    const auto comm = init_communicator(options(0), store);
+    comm.barrier();
+    dropped.get_future().wait();
+    try {
+      comm.barrier();
+    } catch (const PeerLost& lost) {
+      error = lost.what();
+    }
+  });
+  std::optional<Communicator> comm = init_communicator(options(1), store);
+  comm->barrier();
+  drop(comm);
+  dropped.set_value();
+  stays.wait();
+  return error;
+}
+
+TEST(Communicator, DroppedOnesSayGoodbye) {
+  const auto error = error_after_drop([](auto& comm) { comm.reset(); });
+  EXPECT_THAT(error, ::testing::HasSubstr("rank 1 left the group before a collective of all"));
+}
+
+TEST(Communicator, OnesDroppedByAnErrorAreGone) {
+  const auto error = error_after_drop([](auto& comm) {
+    try {
+      const auto last = *std::exchange(comm, std::nullopt);
+      throw std::runtime_error("an error of this rank");
+    } catch (const std::runtime_error&) {
+    }
+  });
+  EXPECT_THAT(error, ::testing::HasSubstr("rank 1 is gone"));
 }
 
 // A rank that drops its communicator in the middle of a collective that the other never joins.

@@ -281,7 +281,18 @@ ConnectedGroup::ConnectedGroup(const TransportRow& row, GroupContext context, co
   context_.job->add(collectives_);
 }
 
-ConnectedGroup::~ConnectedGroup() { end(false); }
+ConnectedGroup::~ConnectedGroup() {
+  const bool in_peace = is_left_in_peace();
+  const bool is_of_all = identity().name.empty();
+  in_peace&& is_of_all ? close() : end(in_peace);
+}
+
+// A rank that unwinds, or has said that it fails, does not wait for others, who are told of its failure.
+bool ConnectedGroup::is_left_in_peace() const {
+  return home_.is_this() && std::uncaught_exceptions() == 0 &&
+         rank_status().outcome.load() <= RankOutcome::kDone &&
+         std::ranges::all_of(lanes(), [](const auto& lane) { return lane->queue.is_idle(); });
+}
 
 std::shared_ptr<Lane> ConnectedGroup::lane_of(const Collective& collective) {
   return is_message(collective.kind) ? messages_.of(collective) : collectives_;

@@ -59,7 +59,7 @@ class ConnectedGroup final : public Group {
   /// What Group is for several ranks; `transport` connects them.
   ConnectedGroup(const TransportRow& row, GroupContext context, const GroupIdentity& identity,
                  std::shared_ptr<Transport> transport);
-  /// Closes at once, without waiting for other ranks. May not run in a forked child.
+  /// Closes as Communicator's last copy does (communicator.h). May not run in a forked child.
   ~ConnectedGroup() override;
 
   std::string backend() const override { return std::string(row_.name); }
@@ -98,6 +98,7 @@ class ConnectedGroup final : public Group {
   [[noreturn]] void rethrow(const Lane& lane, const char* name) const;
 
   bool has_failed() const;
+  bool is_left_in_peace() const;
   void drain();
   void end(bool in_peace);
   void close_together();
