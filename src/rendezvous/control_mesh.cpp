@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <utility>
 
 #include <lockstep/base/error.h>
@@ -11,6 +12,7 @@
 #include <lockstep/base/rank_status.h>
 
 #include "base/diagnoses.h"
+#include "base/format.h"
 #include "base/sockets.h"
 #include "rendezvous/diagnosis.h"
 #include "rendezvous/message.h"
@@ -242,9 +244,10 @@ void ControlMesh::tell_of_wait(Lock& lock, const Meeting& meeting, Clock::durati
   const auto missing = meetings_.missing_from(meeting);
   if (missing.empty() || failure_.is_known()) return;
   const auto awaited = inquiry.ranks_to_blame(missing);
-  const auto seconds = std::chrono::round<std::chrono::seconds>(waited).count();
+  const double exact = std::chrono::duration<double>(waited).count();
+  const auto seconds = exact < 1 ? std::round(exact * 10) / 10 : std::round(exact);
   const auto text = "rank " + std::to_string(rank_) + " has waited for " + ranks_text(awaited) + " for " +
-                    std::to_string(seconds) + " s, in " + words_.describe(meeting.announcement) + ": " +
+                    number_text(seconds) + " s, in " + words_.describe(meeting.announcement) + ": " +
                     inquiry.places_of(awaited) + "; training goes on when it comes, or ends at the timeout";
   if (give_notice(text)) return;
   lock.unlock();  // who reads the log may be slow
