@@ -7,6 +7,10 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 cmake --install "$build" --prefix "$work/prefix" >/dev/null
+version=$("$work/prefix/bin/lockstep" --version)
+grep -qx 'lockstep 0.1.0' <<<"$version"
+grep -q "^LibTorch: .*, $torch$" <<<"$version"
+for page in lockstep lockstep-run lockstep-report; do test -s "$work/prefix/share/man/man1/$page.1"; done
 cp -r "$source/tests/packaging/consumer" "$work/consumer"
 # As docs/quickstart.md says, where neither python3 nor the cache leads to LibTorch.
 mkdir "$work/home" "$work/no_python"
