@@ -10,6 +10,7 @@
 #include <lockstep/report/report.h>
 
 #include "advise_verb.h"
+#include "doctor_verb.h"
 #include "estimate_memory_verb.h"
 #include "man_pages.h"
 #include "refusal.h"
@@ -98,6 +99,8 @@ int main(int argc, char** argv) {
   auto* converting = add_zero_to_fp32(app, fp32_flags);
   RerunFlags rerun_flags;
   auto* rerunning = add_rerun(app, rerun_flags);
+  DoctorFlags doctor_flags;
+  auto* examining = add_doctor(app, doctor_flags);
   ManPagesFlags man_flags;
   auto* describing = add_man_pages(app, man_flags);
   auto* being_node = app.add_subcommand("node", "What lockstep run --hostfile starts on each host");
@@ -117,6 +120,7 @@ int main(int argc, char** argv) {
     if (estimating->parsed()) return estimate_memory(memory_flags, *estimating);
     if (converting->parsed()) return zero_to_fp32(fp32_flags);
     if (rerunning->parsed()) return rerun(rerun_flags);
+    if (examining->parsed()) return doctor(doctor_flags);
     if (describing->parsed()) return write_man_pages(man_flags, app);
     if (being_node->parsed()) return lockstep::become_node();
     if (running->parsed()) {
