@@ -83,6 +83,7 @@ Findings look_at_cluster(Examination&) {
 
 Findings look_at_self_test(Examination& examination) {
   if (!examination.options.runs_ranks) return {note("left out (--no-self-test)")};
+  if (!examination.libraries.failure.empty()) return {note("left out, as LibTorch cannot be loaded")};
   return judge(self_test_facts(examination.options));
 }
 

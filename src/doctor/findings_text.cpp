@@ -34,6 +34,7 @@ std::string wrapped(std::string_view text, std::size_t indent) {
   std::string lines;
   std::size_t column = indent;
   const auto new_line = [&] {
+    if (lines.ends_with(' ')) lines.pop_back();
     lines += "\n" + std::string(indent, ' ');
     column = indent;
   };
@@ -78,7 +79,7 @@ std::string findings_text(std::span<const Finding> findings) {
   using doctor::counted;
   return text + "\n" + counted(count_of(findings, FindingState::kError), "error") + ", " +
          counted(count_of(findings, FindingState::kWarning), "warning") + ", " +
-         counted(count_of(findings, FindingState::kNote), "note") + ". " + std::string(kAboutThisText);
+         counted(count_of(findings, FindingState::kNote), "note") + ".\n" + std::string(kAboutThisText);
 }
 
 std::string findings_json(std::span<const Finding> findings, const std::string& commit) {

@@ -81,18 +81,20 @@ LibraryFacts read_library_facts(const std::string& json) {
 }
 
 LibraryFacts library_facts(const DoctorOptions& options) {
-  LibraryFacts facts;
+  std::error_code none;
+  LibraryFacts facts{.has_program = fs::exists(options.self_test, none)};
   try {
     facts = read_library_facts(output_of({options.self_test.string(), "libraries"}, options.timeout));
   } catch (const Error& failure) {
     facts.failure = failure.what();
   }
-  std::error_code none;
   facts.has_nvidia_driver = fs::exists("/proc/driver/nvidia/version", none);
   return facts;
 }
 
 Findings judge_libraries(const LibraryFacts& facts, const BuildFacts& built) {
+  if (!facts.has_program)
+    return {error(facts.failure, "It belongs beside the program lockstep: install lockstep as a whole.")};
   if (!facts.failure.empty())
     return {error("A program cannot load lockstep and LibTorch: " + facts.failure,
                   "lockstep was built with the LibTorch in " + built.torch_folder +

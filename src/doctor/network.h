@@ -26,7 +26,7 @@ struct HostFacts {
   std::string route_failure = {};           ///< why no interface leads there
 };
 /// Blocks as long as the system's resolver does. Sends nothing to the host.
-HostFacts host_facts(const std::string& name, bool is_own);
+LOCKSTEP_API HostFacts host_facts(const std::string& name, bool is_own);
 LOCKSTEP_API Findings judge(const HostFacts& facts);
 
 struct InterfaceFacts {

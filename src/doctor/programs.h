@@ -29,6 +29,7 @@ struct CudaLibraryFacts {
 };
 
 struct LibraryFacts {
+  bool has_program = true;   ///< lockstep-self-test is there
   std::string failure = {};  ///< why the program does not run, or what it said; empty: all below is known
   std::string lockstep_version = {};
   std::string lockstep_library = {};  ///< path of liblockstep.so
@@ -64,7 +65,7 @@ struct SelfTestFacts {
   std::vector<TimingFacts> timings = {};
 };
 /// Starts ranks by `lockstep run`. Blocks until they have ended, for `timeout` at most.
-SelfTestFacts self_test_facts(const DoctorOptions& options);
+LOCKSTEP_API SelfTestFacts self_test_facts(const DoctorOptions& options);
 /// What rank 0 has printed. @throws Error where it is not that
 LOCKSTEP_API SelfTestFacts read_self_test_facts(const std::string& json);
 LOCKSTEP_API Findings judge(const SelfTestFacts& facts);
