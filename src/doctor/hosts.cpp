@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstring>
 #include <string>
+#include <vector>
 
 #include "base/format.h"
 #include "base/sockets.h"
@@ -59,7 +60,8 @@ Findings judge_other_host(const HostFacts& facts) {
   if (!facts.failure.empty())
     return {error("The host " + facts.name + " cannot be resolved (" + facts.failure + ").",
                   "Check the name, /etc/hosts and the name server, or give its address.")};
-  const auto text = facts.name + " is " + joined(facts.addresses);
+  const bool is_number = facts.addresses == std::vector{facts.name};
+  const auto text = is_number ? facts.name : facts.name + " is " + joined(facts.addresses);
   if (!facts.route_failure.empty())
     return {error(text + "; " + facts.route_failure, "Look at ip address and ip route.")};
   return {ok(text + ", reached from " + facts.route + " (nothing was sent: a firewall is not seen)")};

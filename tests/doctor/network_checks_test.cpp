@@ -48,6 +48,7 @@ TEST(DoctorHosts, AreLookedUpInTheSystemsTables) {
   const auto number = host_facts("127.0.0.1", false);
   EXPECT_EQ(number.addresses, std::vector<std::string>{"127.0.0.1"});
   EXPECT_EQ(number.route, "127.0.0.1");
+  EXPECT_THAT(fine(judge(number)), ::testing::StartsWith("127.0.0.1, reached from 127.0.0.1"));
   EXPECT_NE(host_facts("no host has this name", true).failure, "");
 }
 
