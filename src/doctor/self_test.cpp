@@ -16,8 +16,9 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// The ranks give up before they are killed, so that they can say what they wait for.
-milliseconds timeout_of_ranks(milliseconds timeout) { return timeout * 3 / 4; }
+// The ranks, which must load LibTorch first, give up before they are killed, so that they can say what they
+// wait for.
+milliseconds timeout_of_ranks(milliseconds timeout) { return timeout / 2; }
 
 std::vector<std::string> command_of_ranks(const DoctorOptions& options) {
   return {options.command.string(),
