@@ -11,6 +11,8 @@
 #include <new>
 #include <string>
 
+#include <lockstep/base/env.h>
+
 #include "base/cgroup.h"
 #include "base/diagnoses.h"
 #include "base/format.h"
@@ -98,6 +100,18 @@ std::string memory_report(const RankStatus& status, std::int64_t peak_bytes) {
   }
   const std::string advice(memory.advice, ::strnlen(memory.advice, sizeof(memory.advice)));
   return text + (advice.empty() ? "" : "; what makes room, in this order: " + advice);
+}
+
+std::string failure_text(const std::exception& error) {
+  if (!is_memory_failure(error)) return error.what();
+  const std::string_view all = error.what();
+  const std::string what(all.substr(0, all.find('\n')));
+  const auto asked = asked_bytes(all);
+  auto text = "the system has not enough memory for this process (" + what + ")" +
+              (asked ? "; it asked for " + memory_text(*asked) : "");
+  text += memory_report(rank_status(), peak_rss_bytes());
+  const bool has_advice = rank_status().memory.advice[0] != '\0' && diagnoses().memory;
+  return text + (has_advice ? "" : "; use a smaller batch, or a strategy that shards or offloads its state");
 }
 
 std::int64_t memory_kills(const std::filesystem::path& proc, const std::filesystem::path& cgroups) {

@@ -17,7 +17,7 @@
 #include <lockstep/base/error.h>
 #include <lockstep/testing/fork_ranks.h>
 
-#include "comm/algorithms/ordered_reduction.h"
+#include "comm/algorithms/reduce_rows.h"
 #include "comm/socket_ranks.h"
 #include "comm/unlike_values.h"
 

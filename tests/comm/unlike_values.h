@@ -9,7 +9,7 @@
 
 #include <lockstep/comm/reduce_op.h>
 
-#include "comm/algorithms/ordered_reduction.h"
+#include "comm/algorithms/reduce_rows.h"
 
 namespace lockstep::test {
 
