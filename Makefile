@@ -20,7 +20,7 @@ $(BUILD)/build.ninja: | setup
 
 demo: setup $(BUILD)/build.ninja  ## train a classifier of handwritten digits with DDP on two ranks
 	@cmake --build --preset $(PRESET) --target demo
-	@$(BUILD)/bin/demo
+	@$(BUILD)/bin/lockstep-demo
 
 build: setup $(BUILD)/build.ninja  ## build everything
 	@cmake --build --preset $(PRESET)
