@@ -17,7 +17,7 @@ CLEAN = {name: value for name, value in os.environ.items() if name not in ("LD_L
 
 def execute(*command, **options):
     options.setdefault("env", CLEAN)
-    return subprocess.run([str(word) for word in command], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=200, **options)
+    return subprocess.run([str(word) for word in command], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=300, **options)
 
 
 class Wheel(unittest.TestCase):
@@ -134,8 +134,8 @@ class Wheel(unittest.TestCase):
         self.use_other_torch()
         found = f"torch 2.9.1+cpu in {self.packages / 'torch'} does not fit; this lockstep was built for torch {version}"
         self.assert_refused(self.run_here(self.bin / "python", "-c", "import lockstep"), "ImportError", found)
-        self.assert_refused(self.run_here(self.bin / "lockstep", "demo"), f"lockstep: demo: {found}")
-        self.assert_refused(self.run_here(self.packages / "lockstep/bin/lockstep", "demo"), "demo: LibTorch cannot be used",
+        self.assert_refused(self.run_here(self.bin / "lockstep", "demo"), f"lockstep: [demo] {found}")
+        self.assert_refused(self.run_here(self.packages / "lockstep/bin/lockstep", "demo"), "lockstep: [demo] LibTorch cannot be used",
                             f"expected LibTorch {version} in {self.packages / 'torch'}", "undefined symbol")
         self.assertEqual(self.run_here(self.bin / "lockstep", "--version").returncode, 0)
 
@@ -150,7 +150,7 @@ class Wheel(unittest.TestCase):
         self.use_torch(None)
         missing = f'torch is not installed; this lockstep was built for torch {version}: pip install "torch=={version}.*"'
         self.assert_refused(self.run_here(self.bin / "python", "-m", "lockstep", "--root"), missing)
-        self.assert_refused(self.run_here(self.bin / "lockstep", "demo"), f"lockstep: demo: {missing}")
+        self.assert_refused(self.run_here(self.bin / "lockstep", "demo"), f"lockstep: [demo] {missing}")
 
 
 if __name__ == "__main__":
