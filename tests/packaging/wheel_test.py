@@ -96,11 +96,12 @@ class Wheel(unittest.TestCase):
         self.assertIn("demo: test accuracy 0.9", result.stdout)
         self.assertIn("(2 ranks", result.stdout)
 
-    def test_trains_with_a_torch_in_another_folder(self):
+    def test_finds_a_torch_in_another_folder(self):
         self.use_torch(self.folder / "elsewhere")
         elsewhere = CLEAN | {"PYTHONPATH": str(self.folder / "elsewhere")}
-        result = self.run_here(self.bin / "lockstep", "demo", "--trainer.devices", 1, env=elsewhere)
+        result = self.run_here(self.bin / "lockstep", "demo", "--print_config", env=elsewhere)
         self.assertEqual(result.returncode, 0, result.stdout)
+        self.assertIn("\ntrainer:\n", result.stdout)
         prefix = self.run_here(self.bin / "python", "-m", "lockstep", "--cmake-prefix-path", env=elsewhere)
         self.assertEqual(prefix.stdout, f"{self.packages / 'lockstep'};{self.folder.resolve() / 'elsewhere/torch'}\n")
 
