@@ -32,7 +32,8 @@ g++ "$(find "$work/build" -name main.cpp.o)" $(pkg_config --libs) -o "$work/plai
 "$work/plain" | cmp - "$work/out"
 
 # The installed demo finds LibTorch.
-"$work/prefix/bin/lockstep" demo --print_config | grep -q '^trainer:'
+"$work/prefix/bin/lockstep" demo --print_config >"$work/config"
+grep -qx 'trainer:' "$work/config"
 
 # Where that LibTorch is gone, the error names the places.
 config=$(find "$work/prefix" -name lockstepConfig.cmake)
