@@ -2,7 +2,7 @@
 # CMake does the work; this file only says it in short.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo build cuda test test-busy test-browser test-system test-versions bench fuzz soak asan tsan wheel packages install format clean
+.PHONY: help setup demo build cuda xla test test-busy test-browser test-system test-versions bench fuzz soak asan tsan wheel packages install format clean
 
 PRESET ?= release
 BUILD := build/$(PRESET)
@@ -29,6 +29,11 @@ cuda: setup  ## build liblockstep_cuda.so, for NVIDIA's GPUs; needs neither a GP
 	@tools/cuda.sh
 	@cmake --preset $(PRESET) -DLOCKSTEP_CUDA=ON
 	@cmake --build --preset $(PRESET) --target lockstep_cuda
+
+xla: setup  ## build liblockstep_xla.so, for XLA through PJRT plug-ins; fetches PJRT's header and a plug-in for CPUs
+	@tools/xla.sh
+	@cmake --preset $(PRESET) -DLOCKSTEP_XLA=ON
+	@cmake --build --preset $(PRESET) --target lockstep_xla
 
 test: build  ## build and run every test
 	@tools/peers.sh

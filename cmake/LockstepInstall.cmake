@@ -25,7 +25,7 @@ install(FILES "${CMAKE_CURRENT_BINARY_DIR}/lockstep.pc" DESTINATION ${CMAKE_INST
 
 # What `cmake --install` needs to be built.
 add_custom_target(installable)
-foreach(_target IN ITEMS lockstep lockstep_core lockstep_cuda lockstep_command lockstep_self_test demo)
+foreach(_target IN ITEMS lockstep lockstep_core lockstep_cuda lockstep_xla lockstep_command lockstep_self_test demo)
   if(TARGET ${_target})
     add_dependencies(installable ${_target})
   endif()

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include <lockstep/base/build_facts.h>
 #include <lockstep/base/error.h>
 #include <lockstep/launch/run_on_hosts.h>
 
@@ -42,7 +43,7 @@ void check_libtorch_loads(const std::filesystem::path& bin) {
 CLI::App* add_demo(CLI::App& app) {
   auto* verb = app.add_subcommand(
       "demo", "Train a classifier of handwritten digits on two ranks; flags are passed on");
-  verb->prefix_command();
+  verb->allow_extras();
   return verb;
 }
 

@@ -5,18 +5,20 @@
 #include <optional>
 
 #include <lockstep/base/error.h>
-#include <lockstep/base/version.h>
 #include <lockstep/formats/checkpoint_tools.h>
 #include <lockstep/launch/run_on_hosts.h>
 #include <lockstep/report/report.h>
 
 #include "advise_verb.h"
 #include "demo_verb.h"
+#include "doctor_verb.h"
 #include "estimate_memory_verb.h"
+#include "man_pages.h"
 #include "refusal.h"
 #include "rerun_verb.h"
 #include "run_verb.h"
 #include "slurm_script_verb.h"
+#include "version_text.h"
 #include "zero_to_fp32_verb.h"
 
 namespace {
@@ -68,7 +70,7 @@ int report(const ReportFlags& flags) {
 
 int main(int argc, char** argv) {
   CLI::App app("Tools of lockstep, distributed training for LibTorch");
-  app.set_version_flag("--version", std::string("lockstep ") + lockstep::kVersion);
+  app.set_version_flag("--version", version_text());
   app.require_subcommand(1);
   app.failure_message(refusal);
   std::string folder, file, entry = "model";
@@ -99,6 +101,10 @@ int main(int argc, char** argv) {
   auto* converting = add_zero_to_fp32(app, fp32_flags);
   RerunFlags rerun_flags;
   auto* rerunning = add_rerun(app, rerun_flags);
+  DoctorFlags doctor_flags;
+  auto* examining = add_doctor(app, doctor_flags);
+  ManPagesFlags man_flags;
+  auto* describing = add_man_pages(app, man_flags);
   auto* being_node = app.add_subcommand("node", "What lockstep run --hostfile starts on each host");
 
   try {
@@ -117,6 +123,8 @@ int main(int argc, char** argv) {
     if (estimating->parsed()) return estimate_memory(memory_flags, *estimating);
     if (converting->parsed()) return zero_to_fp32(fp32_flags);
     if (rerunning->parsed()) return rerun(rerun_flags);
+    if (examining->parsed()) return doctor(doctor_flags);
+    if (describing->parsed()) return write_man_pages(man_flags, app);
     if (being_node->parsed()) return lockstep::become_node();
     if (running->parsed()) {
       run_flags.command = running->remaining();

@@ -11,6 +11,7 @@
 #include <new>
 #include <string>
 
+#include "base/cgroup.h"
 #include "base/diagnoses.h"
 #include "base/format.h"
 
@@ -41,21 +42,11 @@ std::optional<std::int64_t> number_in(const std::filesystem::path& file, std::st
   return std::nullopt;
 }
 
-// Lines are NUMBER:CONTROLLERS:PATH; version 2 names no controllers.
 std::optional<std::int64_t> kills_in_cgroup(const std::filesystem::path& proc,
                                             const std::filesystem::path& cgroups) {
-  std::ifstream lines(proc / "self" / "cgroup");
-  for (std::string line; std::getline(lines, line);) {
-    const auto first = line.find(':');
-    const auto second = line.find(':', first + 1);
-    if (second == std::string::npos || second + 2 > line.size()) continue;
-    const auto controllers = line.substr(first + 1, second - first - 1);
-    const auto path = line.substr(second + 2);  // without its slash
-    const auto found = controllers.empty() ? number_in(cgroups / path / "memory.events", "oom_kill")
-                       : controllers == "memory"
-                           ? number_in(cgroups / "memory" / path / "memory.oom_control", "oom_kill")
-                           : std::nullopt;
-    if (found) return found;
+  for (const auto& group : own_cgroups("memory", proc, cgroups)) {
+    const auto* const file = group.is_version_2 ? "memory.events" : "memory.oom_control";
+    if (const auto kills = number_in(group.mount / group.path / file, "oom_kill")) return kills;
   }
   return std::nullopt;
 }

@@ -7,6 +7,12 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 cmake --install "$build" --prefix "$work/prefix" >/dev/null
+version=$("$work/prefix/bin/lockstep" --version)
+grep -qx 'lockstep 0.1.0' <<<"$version"
+grep -q "^LibTorch: .*, $torch$" <<<"$version"
+for page in lockstep lockstep-run lockstep-report; do test -s "$work/prefix/share/man/man1/$page.1"; done
+"$work/prefix/bin/lockstep" doctor >"$work/doctor" || { cat "$work/doctor"; exit 1; }
+grep -q "^\[ok\] *self-test *2 ranks were started" "$work/doctor"
 cp -r "$source/tests/packaging/consumer" "$work/consumer"
 # As docs/quickstart.md says, where neither python3 nor the cache leads to LibTorch.
 mkdir "$work/home" "$work/no_python"
