@@ -10,6 +10,7 @@
 #include <lockstep/report/report.h>
 
 #include "advise_verb.h"
+#include "demo_verb.h"
 #include "doctor_verb.h"
 #include "estimate_memory_verb.h"
 #include "man_pages.h"
@@ -89,6 +90,7 @@ int main(int argc, char** argv) {
   auto* reporting = add_report(app, report_flags);
   RunFlags run_flags;
   auto* running = add_run(app, run_flags);
+  auto* demonstrating = add_demo(app);
   SlurmScriptFlags slurm_flags;
   auto* scripting = add_slurm_script(app, slurm_flags);
   AdviseFlags advise_flags;
@@ -114,6 +116,7 @@ int main(int argc, char** argv) {
     return app.exit(error) == 0 ? 0 : 2;
   }
   try {
+    if (demonstrating->parsed()) demo(demonstrating->remaining());
     if (inspecting->parsed()) return inspect(folder, other);
     if (reporting->parsed()) return report(report_flags);
     if (advising->parsed()) return advise(advise_flags, *advising);

@@ -28,6 +28,19 @@ cmake --build "$work/build" >/dev/null
 "$work/build/consumer" | tee "$work/out"
 grep -qx 'lockstep 0.1.0, 1 rank, sum 1' "$work/out"
 
+# Without CMake, by what pkg-config says.
+pkg_config() { PKG_CONFIG_PATH=$(dirname "$(find "$work/prefix" -name lockstep.pc)") pkg-config "$@" lockstep; }
+[ "$(pkg_config --modversion)" = 0.1.0 ]
+# shellcheck disable=SC2046
+g++ -std=c++20 -E $(pkg_config --cflags) "$work/consumer/main.cpp" >/dev/null
+# shellcheck disable=SC2046
+g++ "$(find "$work/build" -name main.cpp.o)" $(pkg_config --libs) -o "$work/plain"
+"$work/plain" | cmp - "$work/out"
+
+# The installed demo finds LibTorch.
+"$work/prefix/bin/lockstep" demo --print_config >"$work/config"
+grep -qx 'trainer:' "$work/config"
+
 # Where that LibTorch is gone, the error names the places.
 config=$(find "$work/prefix" -name lockstepConfig.cmake)
 sed -i "s|^set(LOCKSTEP_BUILT_WITH_TORCH .*|set(LOCKSTEP_BUILT_WITH_TORCH \"$work/gone\")|" "$config"
