@@ -2,7 +2,7 @@
 # CMake does the work; this file only says it in short.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo build cuda test test-busy test-browser test-system test-versions bench fuzz soak asan tsan install format clean
+.PHONY: help setup demo build cuda docs test test-busy test-browser test-system test-versions bench fuzz soak asan tsan install format clean
 
 PRESET ?= release
 BUILD := build/$(PRESET)
@@ -30,6 +30,9 @@ cuda: setup  ## build liblockstep_cuda.so, for NVIDIA's GPUs; needs neither a GP
 	@cmake --preset $(PRESET) -DLOCKSTEP_CUDA=ON
 	@cmake --build --preset $(PRESET) --target lockstep_cuda
 
+docs:  ## make the site of the documentation in build/docs/html; fetches Sphinx and, where there is none, Doxygen
+	@tools/docs.sh
+
 test: build  ## build and run every test
 	@tools/peers.sh
 	@ctest --preset $(PRESET) --label-exclude 'browser|system' --parallel $$(nproc)
@@ -38,7 +41,7 @@ test-busy: build  ## run every test ROUNDS=9 times on processors that are busy w
 	@tools/peers.sh
 	@tools/busy.sh ctest --preset $(PRESET) --label-exclude 'browser|system' --parallel $$(nproc) --repeat until-fail:$(ROUNDS)
 
-test-browser: build  ## look at the pages of `lockstep report` in a browser, which is fetched
+test-browser: build docs  ## look at the pages of `lockstep report` and of the site in a browser, which is fetched
 	@tools/browser.sh
 	@ctest --preset $(PRESET) --label-regex browser
 
@@ -76,7 +79,7 @@ install: build  ## install into PREFIX (default /usr/local)
 format:  ## format all sources, and renew what docs/ holds about them
 	@git ls-files '*.h' '*.cpp' | xargs clang-format -i
 	@tools/list_files.py
-	@tools/draw_levels.py
+	@tools/draw_docs.py
 
 clean:  ## remove all build folders
 	@rm -rf build
