@@ -14,8 +14,6 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools"))
 from check_layers import LEVELS  # noqa: E402
 from list_files import first_sentence  # noqa: E402
 
-INNER = ("lockstep::", "detail::")
-
 
 def write_if_new(path, text):
     """Leaves the file, and thus its time, alone where it has the text, so that Sphinx reads again only what changed."""
