@@ -101,6 +101,20 @@ def names_of_values(texts):
     return found
 
 
+def several_of_a_line(compound):
+    """Doxygen gives the comment behind `int a, b;` to the last one alone."""
+    by_line = {}
+    for member in members(compound):
+        if member.get("kind") == "variable":
+            by_line.setdefault(location(member), []).append(member)
+    for declared in by_line.values():
+        said = [member for member in declared if has_text(member)]
+        for member in declared:
+            if said and not has_text(member):
+                member.find("briefdescription").extend(copy.deepcopy(list(said[-1].find("briefdescription"))))
+                member.find("detaileddescription").extend(copy.deepcopy(list(said[-1].find("detaileddescription"))))
+
+
 def complete(compounds, texts):
     """Gives symbols that no comment documents the help that the option tables have of them."""
     helps, names = helps_of_options(texts), names_of_values(texts)
@@ -108,6 +122,7 @@ def complete(compounds, texts):
         struct = re.sub(r"^(?:\w+::)*", "", compound.findtext("compoundname").replace(" ", ""))
         if struct.startswith("OptionType<") and not has_text(compound):
             set_text(compound, f"How an option of type {struct[11:-1]} is read and printed.")
+        several_of_a_line(compound)
         for member in members(compound):
             name, arguments = member.findtext("name"), member.findtext("argsstring") or ""
             taken = re.sub(r"^.*[&, ](?=\w)", "", arguments.strip("()").replace("&", "& "))
@@ -117,6 +132,8 @@ def complete(compounds, texts):
                                  "help and what they accept.")
             elif name == "option_names" and not has_text(member):
                 set_text(member, f"How the values of {arguments.strip('() ').split(' ')[0]} are spelt in flags and files.")
+            elif struct == "LambdaHooks" and not has_text(member):
+                set_text(member, f"Called as Hooks::{name}().")
             elif struct.startswith("OptionType<") and not has_text(member):
                 set_text(member, OPTION_TYPE.get(name, ""))
             elif not has_text(member) and (struct, name) in helps:
