@@ -15,7 +15,7 @@ version = release
 copyright = "the authors of lockstep. Apache-2.0"
 language = "en"
 
-extensions = ["myst_parser", "breathe", "repository_files", "navigation"]
+extensions = ["myst_parser", "breathe", "repository_files", "navigation", "untitled_groups"]
 root_doc = "index"
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 myst_heading_anchors = 6
@@ -24,7 +24,6 @@ suppress_warnings = ["myst.header"]  # a page of GitHub's may begin with a headi
 
 breathe_projects = json.loads((BUILD / "projects.json").read_text())
 breathe_domain_by_extension = {"h": "cpp"}
-breathe_default_members = ("members", "protected-members", "undoc-members")
 primary_domain = "cpp"
 highlight_language = "text"
 toc_object_entries_show_parents = "hide"

@@ -48,7 +48,7 @@ def index(out):
     """The first page. Pages that it does not name come last, so that none is without a place."""
     text = (ROOT / "docs" / "site" / "index.md").read_text()
     pages = [f.relative_to(out).with_suffix("").as_posix() for f in sorted(out.rglob("*.md"))]
-    placed = set(text.splitlines()) | {"index", "decisions", "command"}
+    placed = {line.rpartition("<")[2].rstrip(">") for line in text.splitlines()} | {"index", "decisions", "command"}
     more = [page for page in pages if page not in placed and not page.startswith(("docs/decisions/", "docs/tutorials/", "examples/"))]
     examples = [page for page in pages if page.startswith("examples/")]
     rest = (("Examples", examples), ("More", more))

@@ -78,7 +78,7 @@ class Reference:
     def _write_part(self, folder, name, kind, node):
         file = element("compounddef", element("compoundname", text=name), id=name[:-2], kind="file")
         if kind == "member":
-            section = element("sectiondef", node, kind="func")
+            section = element("sectiondef", node, kind="user-defined")
             wrapper = element("compounddef", section)
             symbols.make_readable(wrapper)
             file.append(section)
@@ -141,13 +141,20 @@ def comment_at_top(path):
     return "\n".join(paragraphs)
 
 
+def modules(root):
+    """What each module is, from the table in docs/architecture.md."""
+    rows = re.findall(r"^\| \d \| `(\w+)` \| (.*) \|$", (root / "docs" / "architecture.md").read_text(), re.M)
+    return {module: rst(re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text)) for module, text in rows}
+
+
 def write_pages(root, compounds, out, projects):
     """Pages of all headers and modules below out/api. Returns Breathe's projects."""
     reference, found, wanted = Reference(compounds), {}, set()
     public = root / "include"
     overview = [*title("API reference", "="),
                 "Every public header, by module, from the lowest level up (:doc:`docs/architecture </docs/architecture>`). A program",
-                "includes ``<lockstep/lockstep.h>``, which includes all that a training needs.", "", ".. toctree::", "   :maxdepth: 1", ""]
+                "includes ``<lockstep/lockstep.h>``, which includes all that a training needs.", "", ".. list-table::", "   :widths: 15 85", ""]
+    said, tree_of_modules = modules(root), [".. toctree::", "   :hidden:", ""]
     for module in [m for level in LEVELS for m in level if (public / "lockstep" / m).is_dir()]:
         page = title(module, "=")
         table = [".. list-table::", "   :widths: 40 60", ""]
@@ -167,8 +174,9 @@ def write_pages(root, compounds, out, projects):
             found[project_of(header)] = str(projects / project_of(header))
         write_if_new(out / "api" / f"{module}.rst", "\n".join([*page, *table, "", *tree, ""]))
         wanted.add(out / "api" / f"{module}.rst")
-        overview.append(f"   {module} </api/{module}>")
-    write_if_new(out / "api" / "index.rst", "\n".join([*overview, ""]))
+        overview += [f"   * - :doc:`{module} </api/{module}>`", f"     - {said.get(module, '')}"]
+        tree_of_modules.append(f"   {module} </api/{module}>")
+    write_if_new(out / "api" / "index.rst", "\n".join([*overview, "", *tree_of_modules, ""]))
     wanted.add(out / "api" / "index.rst")
     for old in set((out / "api").rglob("*.rst")) - wanted:
         old.unlink()

@@ -102,9 +102,8 @@ class Site(unittest.TestCase):
         self.assertIn("Writes the run as fit left it", text)
         self.assertIn("Throws", text)
         self.show("api/parallel/ddp/ddp")
-        option = "document.querySelector('dl.cpp.struct dl.cpp.member').innerText"
-        self.assertIn("bucket_cap_mb", self.page.evaluate(option))
-        self.assertIn("in MiB", self.page.evaluate(option))
+        option = "[...document.querySelectorAll('dl.cpp dl.cpp')].find(e => e.querySelector('dt').textContent.includes('bucket_cap_mb'))"
+        self.assertIn("gradients reduced at once, in MiB", self.page.evaluate(f"{option}.innerText"))
 
     def test_shows_the_drawings(self):
         for name, picture in DRAWINGS.items():
