@@ -114,6 +114,14 @@ class Site(unittest.TestCase):
             box = self.page.evaluate(f"(b => [b.width, b.height])({image}.getBoundingClientRect())")
             self.assertGreater(min(box), 100, picture)
 
+    def test_nothing_of_the_drawings_is_cut_off(self):
+        outside = """(() => { const box = document.documentElement.viewBox.baseVal;
+            return [...document.querySelectorAll('text, rect')].filter(part => { const b = part.getBBox();
+                return b.x < 0 || b.y < 0 || b.x + b.width > box.width || b.y + b.height > box.height; }).map(p => p.textContent); })()"""
+        for picture in DRAWINGS.values():
+            self.page.go(f"{self.address}_images/{picture}.svg")
+            self.assertEqual(self.page.evaluate(outside), [], picture)
+
     def test_fits_wide_and_narrow_windows(self):
         for name in WIDE_AND_NARROW:
             for width in (1280, 400):
