@@ -2,7 +2,8 @@
 # CMake does the work; this file only says it in short.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo build cuda xla test test-busy test-browser test-system test-versions bench fuzz soak asan tsan wheel packages install format clean
+.PHONY: help setup demo build cuda xla docs test test-busy test-browser test-system test-versions bench fuzz soak asan tsan wheel packages \
+        install format clean
 
 PRESET ?= release
 BUILD := build/$(PRESET)
@@ -35,6 +36,9 @@ xla: setup  ## build liblockstep_xla.so, for XLA through PJRT plug-ins; fetches 
 	@cmake --preset $(PRESET) -DLOCKSTEP_XLA=ON
 	@cmake --build --preset $(PRESET) --target lockstep_xla
 
+docs:  ## make the site of the documentation in build/docs/html; fetches Sphinx and, where there is none, Doxygen
+	@tools/docs.sh
+
 test: build  ## build and run every test
 	@tools/peers.sh
 	@ctest --preset $(PRESET) --label-exclude 'browser|system' --parallel $$(nproc)
@@ -43,7 +47,7 @@ test-busy: build  ## run every test ROUNDS=9 times on processors that are busy w
 	@tools/peers.sh
 	@tools/busy.sh ctest --preset $(PRESET) --label-exclude 'browser|system' --parallel $$(nproc) --repeat until-fail:$(ROUNDS)
 
-test-browser: build  ## look at the pages of `lockstep report` in a browser, which is fetched
+test-browser: build docs  ## look at the pages of `lockstep report` and of the site in a browser, which is fetched
 	@tools/browser.sh
 	@ctest --preset $(PRESET) --label-regex browser
 
@@ -90,7 +94,7 @@ install: build  ## install into PREFIX (default /usr/local)
 format:  ## format all sources, and renew what docs/ holds about them
 	@git ls-files '*.h' '*.cpp' | xargs clang-format -i
 	@tools/list_files.py
-	@tools/draw_levels.py
+	@tools/draw_docs.py
 
 clean:  ## remove all build folders
 	@rm -rf build

@@ -16,12 +16,13 @@ BROWSER = SOURCE / "build" / "browser" / "chromium"
 
 
 class Page:
-    """One page in a browser of its own. `errors` has what its console and its scripts complained of."""
+    """One page in a browser of its own. `errors` has what its console and its scripts complained of, `requests` the addresses that
+    it asked for."""
 
     def __init__(self, url, width=1400, height=1000, dark=False, deadline_s=60):
         if not BROWSER.exists():
             raise FileNotFoundError(f"{BROWSER}: tools/browser.sh makes it")
-        self.errors, self.loaded = [], False
+        self.errors, self.requests, self.loaded = [], [], False
         self._end = time.monotonic() + deadline_s
         self._number, self._unread, self._session = 0, b"", None
         self._profile = tempfile.mkdtemp(prefix="lockstep-browser-")
@@ -29,14 +30,12 @@ class Page:
         try:
             target = self._call("Target.createTarget", url="about:blank", width=width, height=height)["targetId"]
             self._session = self._call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
-            for domain in ("Page", "Runtime", "Log"):
+            for domain in ("Page", "Runtime", "Log", "Network"):
                 self._call(f"{domain}.enable")
-            self._call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+            self.resize(width, height)
             scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
             self._call("Emulation.setEmulatedMedia", features=[scheme])
-            self._call("Page.navigate", url=url)
-            while not self.loaded:
-                self._take(self._read())
+            self.go(url)
         except BaseException:
             self.close()
             raise
@@ -46,6 +45,16 @@ class Page:
 
     def __exit__(self, *_):
         self.close()
+
+    def go(self, url):
+        """Shows another page in place of this one."""
+        self.loaded = False
+        self._call("Page.navigate", url=url)
+        while not self.loaded:
+            self._take(self._read())
+
+    def resize(self, width, height):
+        self._call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
 
     def evaluate(self, expression):
         result = self._call("Runtime.evaluate", expression=expression, returnByValue=True)
@@ -113,6 +122,8 @@ class Page:
         method, params = event.get("method"), event.get("params", {})
         if method == "Page.loadEventFired":
             self.loaded = True
+        elif method == "Network.requestWillBeSent":
+            self.requests.append(params["request"]["url"])
         elif method == "Runtime.exceptionThrown":
             self.errors.append(params["exceptionDetails"])
         elif method == "Runtime.consoleAPICalled" and params["type"] in ("error", "warning", "assert"):

@@ -18,8 +18,8 @@ namespace lockstep {
 /// What is to be trained, and where.
 struct AdviceQuestion {
   ModelSize model = {};  ///< by model_size(), or by transformer_of(); parameters are obligatory
-  int world_size = 1;
-  int nodes = 1;  ///< as many ranks on each
+  int world_size = 1;    ///< ranks of the job
+  int nodes = 1;         ///< as many ranks on each
   /// What a rank may use; none: nothing is said to fit. On a device the device's. Bytes.
   std::optional<std::int64_t> memory_bytes = {};
   std::string precision = "32-true";  ///< as the Trainer's
@@ -34,22 +34,23 @@ struct AdviceQuestion {
 /// What a strategy needs of a rank at its peak: between forward and backward, from the second step on, where
 /// each step has one micro-batch. Without the process itself: LibTorch, data, what malloc keeps. Bytes.
 struct StrategyAdvice {
-  std::string name = {};
-  std::string flags = {};  ///< of a program with a Trainer
-  std::int64_t parameters_bytes = 0;
-  std::int64_t gradients_bytes = 0;
-  std::int64_t optimizer_bytes = 0;
-  std::int64_t activations_bytes = 0;
-  std::int64_t buffers_bytes = 0;    ///< gathered parameters, casts, gradients on their way
-  std::int64_t peak_bytes = 0;       ///< all of these
-  std::int64_t offloaded_bytes = 0;  ///< on disk or on the host
-  std::int64_t sent_bytes = 0;       ///< by the rank, in a step
-  std::optional<bool> fits = {};     ///< with a tenth of the memory to spare; none where it is not known
-  bool is_recommended = false;
+  std::string name = {};               ///< of the strategy, as `--trainer.strategy` takes it
+  std::string flags = {};              ///< of a program with a Trainer
+  std::int64_t parameters_bytes = 0;   ///< bytes of parameters, between steps
+  std::int64_t gradients_bytes = 0;    ///< bytes of gradients
+  std::int64_t optimizer_bytes = 0;    ///< bytes of the optimizer's state
+  std::int64_t activations_bytes = 0;  ///< bytes that forward keeps for backward
+  std::int64_t buffers_bytes = 0;      ///< gathered parameters, casts, gradients on their way
+  std::int64_t peak_bytes = 0;         ///< all of these
+  std::int64_t offloaded_bytes = 0;    ///< on disk or on the host
+  std::int64_t sent_bytes = 0;         ///< by the rank, in a step
+  std::optional<bool> fits = {};       ///< with a tenth of the memory to spare; none where it is not known
+  bool is_recommended = false;         ///< whether advise() would take it
 };
 
+/// What advise() answers.
 struct Advice {
-  AdviceQuestion question = {};
+  AdviceQuestion question = {};                 ///< what was asked
   std::vector<StrategyAdvice> strategies = {};  ///< what costs the least traffic and computation first
   std::string reason = {};                      ///< why that one is recommended, or none is
 

@@ -12,21 +12,21 @@ namespace lockstep {
 
 /// What is trained where, in parameters and processes.
 struct MemoryQuestion {
-  std::int64_t params = 0;
-  std::int64_t largest_layer = 0;  ///< parameters of the largest layer; for stage 3
-  int gpus_per_node = 1;
-  int nodes = 1;
+  std::int64_t params = 0;                ///< parameters of the model
+  std::int64_t largest_layer = 0;         ///< parameters of the largest layer; for stage 3
+  int gpus_per_node = 1;                  ///< ranks of each node
+  int nodes = 1;                          ///< nodes of the job
   int stage = 2;                          ///< 0 to 3
   double additional_buffer_factor = 1.5;  ///< of memory on the host
 };
 
 /// What one choice of offloading takes. Bytes.
 struct MemoryEstimate {
-  bool offload_optimizer = false;
-  bool offload_param = false;  ///< stage 3 only
-  bool zero_init = false;      ///< stage 3: the model is built in shards
-  std::int64_t cpu_bytes = 0;  ///< of a node
-  std::int64_t gpu_bytes = 0;  ///< of each device
+  bool offload_optimizer = false;  ///< whether the optimizer's state is kept on the host
+  bool offload_param = false;      ///< stage 3 only
+  bool zero_init = false;          ///< stage 3: the model is built in shards
+  std::int64_t cpu_bytes = 0;      ///< of a node
+  std::int64_t gpu_bytes = 0;      ///< of each device
 };
 
 /// All choices that the stage has, in DeepSpeed's order. Of stages 0 and 1 DeepSpeed has no estimate: theirs

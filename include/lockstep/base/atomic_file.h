@@ -18,6 +18,7 @@ class LOCKSTEP_API FileWriter {
   /// Appends `bytes`. Blocking.
   /// @throws IoError with the system's reason (disk full, quota, ...)
   void write(std::span<const std::byte> bytes);
+  /// The same for a text.
   void write(std::string_view text) { write(std::as_bytes(std::span(text))); }
 
  private:
@@ -39,7 +40,10 @@ class LOCKSTEP_API FileWriter {
 /// @throws IoError with file and system reason; what `fill` throws
 LOCKSTEP_API void write_file_atomically(const std::filesystem::path& path,
                                         const std::function<void(FileWriter&)>& fill);
+/// Writes a whole file so that nobody ever sees a part of it: under another name first, then renamed.
+/// @throws IoError
 LOCKSTEP_API void write_file_atomically(const std::filesystem::path& path, std::span<const std::byte> bytes);
+/// The same for a text.
 LOCKSTEP_API void write_file_atomically(const std::filesystem::path& path, std::string_view text);
 
 /// Makes renames and new names in `folder` survive a power cut. Blocking.

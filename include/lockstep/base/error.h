@@ -26,6 +26,7 @@ struct ErrorParts {
 /// Base of all errors of lockstep. Text: `[module] what; expected ...; got ...; where; hint`.
 class LOCKSTEP_API Error : public std::runtime_error {
  public:
+  /// `module` is the part of lockstep that speaks, as "comm".
   Error(std::string_view module, const ErrorParts& parts);
   ~Error() override;
 };

@@ -11,7 +11,13 @@
 namespace lockstep {
 
 /// Order of importance.
-enum class LogLevel { kDebug, kInfo, kWarning, kError, kOff };
+enum class LogLevel {
+  kDebug,    ///< what only those who look for a mistake want to know
+  kInfo,     ///< what happens
+  kWarning,  ///< what is probably not meant
+  kError,    ///< what ends the run
+  kOff       ///< nothing is written
+};
 
 /// Where messages go, and which.
 struct LogConfig {
@@ -28,8 +34,11 @@ LOCKSTEP_API void configure_log(const LogConfig& options);
 
 /// Thread-safe, as all below. No thread is started: a forked child can log at once.
 LOCKSTEP_API void log_debug(std::string_view text);
+/// Writes a line of level kInfo.
 LOCKSTEP_API void log_info(std::string_view text);
+/// Writes a line of level kWarning.
 LOCKSTEP_API void log_warning(std::string_view text);
+/// Writes a line of level kError.
 LOCKSTEP_API void log_error(std::string_view text);
 
 /// log_warning, but only the first time that `key` is given in this process.

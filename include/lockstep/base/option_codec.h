@@ -21,14 +21,20 @@ namespace lockstep {
 
 /// The text given for one option. Lines and columns count from 1; 0: not from a file.
 struct OptionText {
-  enum class Kind { kScalar, kNull, kList, kMap };
+  /// What was written: one value, null, a list or a map.
+  enum class Kind {
+    kScalar,  ///< one value
+    kNull,    ///< null: no value
+    kList,    ///< a list
+    kMap      ///< a map
+  };
 
-  Kind kind = Kind::kScalar;
+  Kind kind = Kind::kScalar;           ///< what was written
   std::string text = {};               ///< of a scalar
   bool quoted = false;                 ///< in quotation marks: "null" is then a word like any other
   std::vector<OptionText> items = {};  ///< of a list
-  int line = 0;
-  int column = 0;
+  int line = 0;                        ///< of the file, from 1; 0: none
+  int column = 0;                      ///< in the line, from 1; 0: none
 };
 
 /// How `text` is named in errors: `"abc"`, `a list`, `null`, `a map`.
@@ -36,12 +42,18 @@ LOCKSTEP_API std::string shown(const OptionText& text);
 
 /// Where an option was given.
 struct Source {
-  enum class Kind { kCode, kYaml, kEnvironment, kFlag };
+  /// Where a value comes from.
+  enum class Kind {
+    kCode,         ///< a program
+    kYaml,         ///< a file
+    kEnvironment,  ///< an environment variable
+    kFlag          ///< a flag
+  };
 
-  Kind kind = Kind::kCode;
-  std::string name = {};  ///< the file, the variable or the flag (with its dashes)
-  int line = 0;           ///< of the key in the file
-  int column = 0;
+  Kind kind = Kind::kCode;  ///< where it comes from
+  std::string name = {};    ///< the file, the variable or the flag (with its dashes)
+  int line = 0;             ///< of the key in the file
+  int column = 0;           ///< in the line of YAML, from 1; 0: none
 
   /// Whether both stand in the same file, or both on the command line, ...
   LOCKSTEP_API bool same_origin(const Source& other) const;
@@ -52,9 +64,9 @@ LOCKSTEP_API std::string shown(const Source& source);
 
 /// One option given by the user. Lists of assignments are ordered by precedence: later ones win.
 struct Assignment {
-  std::string key = {};  ///< dotted: `trainer.strategy.timeout`
-  OptionText value = {};
-  Source source = {};
+  std::string key = {};   ///< dotted: `trainer.strategy.timeout`
+  OptionText value = {};  ///< what is assigned
+  Source source = {};     ///< where that was said
 };
 
 // Ranges that numbers, durations and list items must lie in.
@@ -62,10 +74,10 @@ struct Assignment {
 /// What an option's value must satisfy; by default everything passes. Durations count in
 /// milliseconds. For a list it holds of each item; an empty std::optional always passes.
 struct OptionRange {
-  double low = -std::numeric_limits<double>::infinity();
-  double high = std::numeric_limits<double>::infinity();
-  bool above_low = false;  ///< `low` itself is outside
-  std::string text = {};   ///< as printed: ">= 1", "> 0", "0..1"; empty: no restriction
+  double low = -std::numeric_limits<double>::infinity();  ///< the least value
+  double high = std::numeric_limits<double>::infinity();  ///< the greatest value
+  bool above_low = false;                                 ///< `low` itself is outside
+  std::string text = {};  ///< as printed: ">= 1", "> 0", "0..1"; empty: no restriction
 
   /// Whether `number` lies inside.
   bool holds(double number) const { return (above_low ? number > low : number >= low) && number <= high; }
@@ -84,10 +96,10 @@ LOCKSTEP_API OptionRange between(double low, double high);
 
 /// Why a value was refused.
 struct OptionFailure {
-  std::string expected = {};
-  std::string got = {};
-  int line = 0;  ///< of the text, or of the item of a list; 0: unknown
-  int column = 0;
+  std::string expected = {};  ///< what is accepted
+  std::string got = {};       ///< what was there
+  int line = 0;               ///< of the text, or of the item of a list; 0: unknown
+  int column = 0;             ///< in the text, from 1; 0: none
 };
 
 /// What a type of option is called and accepts, before ranges.

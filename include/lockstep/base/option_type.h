@@ -35,8 +35,8 @@ struct OptionType;
 /// One row of an enum's table of names.
 template <class Enum>
 struct OptionName {
-  std::string_view name;
-  Enum value;
+  std::string_view name;  ///< in flags and files
+  Enum value;             ///< in code
 };
 
 /// An enum whose namespace has `std::span<const OptionName<E>> option_names(E)`. The first row of a
@@ -90,6 +90,7 @@ struct OptionType<T> {
   }
   static std::string accepted() { return detail::one_of(names()); }
   static std::string type() { return "name"; }
+  /// What flags and files may say.
   static std::vector<std::string> names() {
     std::vector<std::string> found;
     for (const auto& row : rows()) found.emplace_back(row.name);
@@ -122,6 +123,7 @@ class EnumOption {
   requires requires { Enum::kTrue, Enum::kFalse; }
   constexpr EnumOption(Bool value) : value_(value ? Enum::kTrue : Enum::kFalse) {}
 
+  /// The value.
   constexpr operator Enum() const { return value_; }
 
  private:

@@ -34,9 +34,9 @@ concept Described = requires(OptionVisitor& visitor, T& options) {
 /// same alternative with other values; the first of them is how it is printed.
 template <class Variant>
 struct Choice {
-  std::string_view name = {};
-  Variant value;
-  std::string_view help = {};
+  std::string_view name = {};         ///< in flags and files
+  Variant value;                      ///< the alternative, with its defaults
+  std::string_view help = {};         ///< one sentence
   std::string_view unavailable = {};  ///< not empty: the name is refused, for this reason
 };
 
@@ -49,6 +49,7 @@ class NamedVariant : public std::variant<Ts...> {
   using Own = std::variant_alternative_t<sizeof...(Ts) - 1, std::variant<Ts...>>;
 
  public:
+  /// The type that holds one of the alternatives.
   using Variant = std::variant<Ts...>;
 
   NamedVariant() = default;
@@ -83,13 +84,17 @@ class NamedVariant : public std::variant<Ts...> {
 /// One member, its type erased. Borrows the member: valid during the visit only.
 class LOCKSTEP_API OptionField {
  public:
+  /// `range` is what numbers must lie in.
   OptionField(std::string_view name, std::string_view help, OptionRange range);
   virtual ~OptionField();
   OptionField(const OptionField&) = delete;
   OptionField& operator=(const OptionField&) = delete;
 
+  /// The key, without what it is within.
   const std::string& name() const { return name_; }
+  /// One sentence on what it is.
   const std::string& help() const { return help_; }
+  /// What numbers must lie in.
   const OptionRange& range() const { return range_; }
 
   /// Sets the member from `text`; a refused text leaves it as it was.
@@ -98,6 +103,7 @@ class LOCKSTEP_API OptionField {
   virtual Expected<void, OptionFailure> check() const = 0;
   /// The present value as YAML on one line.
   virtual std::string print() const = 0;
+  /// What its type is called, accepts and prints.
   virtual OptionTypeInfo info() const = 0;
 
  private:
@@ -109,21 +115,27 @@ class LOCKSTEP_API OptionField {
 /// One member that is a std::variant picked by name. Rows are those of its table.
 class LOCKSTEP_API OptionChoice {
  public:
+  /// One alternative.
   struct Row {
-    std::string name;
-    std::string help;
-    std::string unavailable;
+    std::string name;         ///< in flags and files
+    std::string help;         ///< one sentence
+    std::string unavailable;  ///< why it cannot be taken here; empty: it can
     std::size_t alternative;  ///< index in the variant
   };
 
+  /// `rows` are the alternatives, in the order of help.
   OptionChoice(std::string_view name, std::string_view help, std::vector<Row> rows);
   virtual ~OptionChoice();
   OptionChoice(const OptionChoice&) = delete;
   OptionChoice& operator=(const OptionChoice&) = delete;
 
+  /// The key, without what it is within.
   const std::string& name() const { return name_; }
+  /// One sentence on what it is.
   const std::string& help() const { return help_; }
+  /// The alternatives, in the order of help.
   const std::vector<Row>& rows() const { return rows_; }
+  /// The names of the alternatives.
   std::vector<std::string> names() const;
 
   /// The row that `name` means, known or not available.
@@ -222,6 +234,7 @@ class ChoiceOf final : public OptionChoice {
 /// it to do something new with all options.
 class LOCKSTEP_API OptionVisitor {
  public:
+  /// Visits the members of a group.
   using Members = std::function<void(OptionVisitor&)>;
 
   virtual ~OptionVisitor();
@@ -249,8 +262,11 @@ class LOCKSTEP_API OptionVisitor {
     visit_choice(slot);
   }
 
+  /// Called for each field.
   virtual void visit_field(OptionField& field) = 0;
+  /// Called for each group; `members` visits what is in it.
   virtual void visit_group(std::string_view name, std::string_view help, const Members& members) = 0;
+  /// Called for each choice.
   virtual void visit_choice(OptionChoice& choice) = 0;
 };
 

@@ -34,8 +34,8 @@ struct OptionInfo {
 
 /// A group of options as help shows it: a root, or a described member.
 struct OptionGroup {
-  std::string key = {};
-  std::string help = {};
+  std::string key = {};   ///< with dots: `trainer.max_epochs`
+  std::string help = {};  ///< one sentence
 };
 
 /// Options structs under their keys. Borrows the structs: they must outlive the tree, which reads

@@ -25,22 +25,22 @@ enum class RankOutcome : std::uint32_t {
 
 /// What a rank did outside of collectives last.
 enum class RankActivity : std::uint32_t {
-  kUnknown,
-  kData,
-  kStep,
-  kBackward,
-  kOptimizer,
-  kEvaluation,
-  kCheckpoint
+  kUnknown,     ///< nothing is known
+  kData,        ///< waited for a batch
+  kStep,        ///< ran the forward pass of a step
+  kBackward,    ///< ran backward
+  kOptimizer,   ///< stepped the optimizer
+  kEvaluation,  ///< validated, tested or predicted
+  kCheckpoint   ///< saved or loaded a checkpoint
 };
 
 /// Where a rank's memory is, as far as it has said so. Bytes.
 struct RankMemoryStatus {
   std::atomic<std::int64_t> before_training{0};  ///< resident when training began; 0: it has not
-  std::atomic<std::int64_t> parameters{0};
-  std::atomic<std::int64_t> gradients{0};
-  std::atomic<std::int64_t> optimizer{0};
-  char advice[400] = {};  ///< what would make room
+  std::atomic<std::int64_t> parameters{0};       ///< bytes
+  std::atomic<std::int64_t> gradients{0};        ///< bytes
+  std::atomic<std::int64_t> optimizer{0};        ///< bytes
+  char advice[400] = {};                         ///< what would make room
 };
 
 /// One rank's slot. Lock-free and free of pointers, so that it can lie in shared memory.
@@ -50,13 +50,13 @@ struct RankStatus {
   std::atomic<std::uint64_t> optimizer_step{0};  ///< optimizer steps done
   std::atomic<std::uint32_t> joins{0};    ///< how often this rank has begun to join all ranks of the job
   std::atomic<std::uint32_t> in_join{0};  ///< joins begun and not ended
-  std::atomic<RankOutcome> outcome{RankOutcome::kRunning};
-  char collective[32] = {};  ///< name of the collective entered last
-  char error[2048] = {};     ///< text of the error, when outcome says so
-  std::atomic<RankActivity> activity{RankActivity::kUnknown};
-  RankMemoryStatus memory = {};
-  std::atomic<std::uint32_t> notices{0};  ///< how many there were
-  char notice[1024] = {};                 ///< the last one, which the supervisor is to print
+  std::atomic<RankOutcome> outcome{RankOutcome::kRunning};     ///< how the rank ended, if it did
+  char collective[32] = {};                                    ///< name of the collective entered last
+  char error[2048] = {};                                       ///< text of the error, when outcome says so
+  std::atomic<RankActivity> activity{RankActivity::kUnknown};  ///< what the rank is doing now
+  RankMemoryStatus memory = {};                                ///< what its memory is for
+  std::atomic<std::uint32_t> notices{0};                       ///< how many there were
+  char notice[1024] = {};  ///< the last one, which the supervisor is to print
 };
 
 /// This process's slot.

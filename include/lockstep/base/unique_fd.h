@@ -7,6 +7,7 @@
 
 namespace lockstep {
 
+/// Owns a file descriptor and closes it.
 class UniqueFd {
  public:
   UniqueFd() = default;
@@ -18,8 +19,11 @@ class UniqueFd {
   }
   ~UniqueFd() { reset(); }
 
+  /// The descriptor, which stays owned; -1: none.
   int get() const { return fd_; }
+  /// Whether there is one.
   explicit operator bool() const { return fd_ >= 0; }
+  /// Closes it.
   void reset() {
     if (fd_ >= 0) ::close(std::exchange(fd_, -1));
   }

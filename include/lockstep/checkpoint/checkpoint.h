@@ -37,6 +37,7 @@ struct CheckpointState {
   StateTree own = {};
 };
 
+/// How a checkpoint is written.
 struct SaveOptions {
   EnumOption<StateDictType> state_dict_type =
       StateDictType::kFull;  ///< who writes the tensors that all ranks have
@@ -69,7 +70,9 @@ class LOCKSTEP_API Checkpoint {
   /// For the library: wraps files that are open already.
   explicit Checkpoint(std::shared_ptr<const detail::CheckpointFiles> files) : files_(std::move(files)) {}
 
+  /// What the checkpoint says of itself.
   const CheckpointInfo& info() const;
+  /// The folder of the checkpoint.
   const std::filesystem::path& folder() const;
 
   /// CheckpointState::shared, with all tensors whole. @throws as the constructor

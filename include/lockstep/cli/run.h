@@ -23,8 +23,8 @@ namespace lockstep {
 /// Keys of the program's own options, such as "data.batch_size" and "optimizer.lr", that `tune` finds values
 /// for. What has no key is not looked for.
 struct TuneTargets {
-  std::string batch_size = {};
-  std::string lr = {};
+  std::string batch_size = {};  ///< key of the batch size: `data.batch_size`; empty: none
+  std::string lr = {};          ///< key of the learning rate: `model.lr`; empty: none
 };
 
 /// --tune.*
@@ -39,8 +39,8 @@ LOCKSTEP_API void describe(OptionVisitor& visitor, TuneOptions& options);
 
 /// A root of a program's own options: `--PREFIX.KEY`. Borrows the struct.
 struct ProgramFlags {
-  std::string prefix;
-  std::function<void(OptionTree&)> add_to;
+  std::string prefix;                       ///< before the dot of its keys
+  std::function<void(OptionTree&)> add_to;  ///< adds the options to the tree, which refers to them
 };
 
 /// Makes the described struct `options` part of the program's flags under `prefix`. Its values are
@@ -65,6 +65,7 @@ struct Program {
 /// What the command line said, for the program's body.
 class LOCKSTEP_API Cli {
  public:
+  /// Made by run(); `program` must outlive it.
   Cli(CommandLine command_line, Program& program);
 
   /// The verb given, or the program's first one.
@@ -73,11 +74,14 @@ class LOCKSTEP_API Cli {
   /// Program::trainer, or `defaults`, with everything applied that the user set.
   /// @throws ConfigError
   TrainerOptions trainer() const;
+  /// The options of the Trainer: `defaults`, changed by flags, files and environment. They refer to this
+  /// object's callbacks.
   TrainerOptions trainer(TrainerOptions defaults) const;
 
   /// The same for Program::fabric, which must be set.
   /// @throws ConfigError
   FabricOptions fabric() const;
+  /// The options of the Fabric: `defaults`, changed by flags, files and environment.
   FabricOptions fabric(FabricOptions defaults) const;
 
   /// What the verb "tune" is for: finds values for `targets` as --tune.* says, by Tuner's searches, and sets
@@ -126,6 +130,7 @@ class LOCKSTEP_API Cli {
 /// before it has touched a tensor and only supervises them; `body` runs in the ranks. Under torchrun and its
 /// like nothing is started and this process is one of the ranks. Call it first thing in main().
 LOCKSTEP_API int run(int argc, char** argv, Program program, const std::function<void(Cli&)>& body);
+/// The same for a program without options of its own.
 LOCKSTEP_API int run(int argc, char** argv, const std::function<void(Cli&)>& body);
 
 }  // namespace lockstep

@@ -46,6 +46,7 @@ class LOCKSTEP_API EnvironmentChoice {
   EnvironmentChoice(std::shared_ptr<Derived> environment)
       : EnvironmentChoice(std::shared_ptr<ClusterEnvironment>(std::move(environment))) {}
 
+  /// Whether the environment is detected, and not named.
   bool is_detected() const { return name_.empty(); }
   /// Lightning's spelling, such as "SLURM"; what one of the program's own calls itself; empty: detected.
   const std::string& name() const { return name_; }
@@ -64,6 +65,7 @@ struct LOCKSTEP_API OptionType<EnvironmentChoice> {
   static Expected<EnvironmentChoice> parse(std::string_view text);
   static std::string print(const EnvironmentChoice& value);
   static std::string accepted();
+  /// What flags and files may say.
   static std::vector<std::string> names();
 };
 

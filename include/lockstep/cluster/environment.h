@@ -65,13 +65,13 @@ class LOCKSTEP_API ClusterEnvironment {
 
 /// A rank's place in the job, and where all ranks meet.
 struct RankPlace {
-  int world_size = 1;
-  int global_rank = 0;
-  int local_rank = 0;
-  int node_rank = 0;
+  int world_size = 1;                        ///< ranks of the job
+  int global_rank = 0;                       ///< this rank, from 0
+  int local_rank = 0;                        ///< this rank on its node, from 0
+  int node_rank = 0;                         ///< this node, from 0
   std::optional<int> local_world_size = {};  ///< none where the variables do not tell
-  std::string main_address = {};
-  int main_port = 0;
+  std::string main_address = {};             ///< host of rank 0
+  int main_port = 0;                         ///< port of rank 0
 };
 
 /// Each rank was told its place by variables, which are read once: later changes to them are not seen, and

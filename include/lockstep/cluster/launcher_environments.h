@@ -56,6 +56,7 @@ class LOCKSTEP_API SlurmEnvironment final : public ExternalEnvironment {
 
   /// As asked for; never in jobs called bash or interactive, which somebody has in a terminal.
   bool auto_requeue() const;
+  /// The number of the signal by which SLURM asks for a requeue.
   int requeue_signal() const { return options_.requeue_signal; }
 
  private:

@@ -68,9 +68,9 @@ class LOCKSTEP_API EnvEnvironment final : public ExternalEnvironment {
   static bool detect();
 };
 
-/// Ranks started by torchrun (or `torchrun --no-python ./program`), known by TORCHELASTIC_RUN_ID.
+/// Ranks started by torchrun, also with its flag --no-python, known by TORCHELASTIC_RUN_ID.
 /// MASTER_ADDR and MASTER_PORT are 127.0.0.1 and 12910, with a warning, where they are unset.
-/// Source: Lightning's `TorchElasticEnvironment`; variables: torchrun's worker environment.
+/// Source: `TorchElasticEnvironment` of Lightning; variables: the worker environment of torchrun.
 class LOCKSTEP_API TorchElasticEnvironment final : public ExternalEnvironment {
  public:
   /// Reads RANK, WORLD_SIZE, LOCAL_RANK (obligatory), GROUP_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and

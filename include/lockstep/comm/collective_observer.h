@@ -13,7 +13,7 @@ namespace lockstep {
 struct CollectiveEvent {
   std::size_t kind = 0;                              ///< its place in collective_names()
   std::chrono::steady_clock::time_point begin = {};  ///< its turn had come: what was issued before was done
-  std::chrono::steady_clock::time_point end = {};
+  std::chrono::steady_clock::time_point end = {};    ///< when it was done
   std::int64_t bytes = 0;  ///< of the tensors that this rank gives, or of those that it gets if it gives none
 };
 
@@ -29,8 +29,8 @@ class LOCKSTEP_API CollectiveObserver {
   virtual void on_collective(const CollectiveEvent& event) noexcept = 0;
 };
 
-/// While it lives, `observer` sees the collectives of this process, as do those of other scopes; its end waits
-/// until none is being called. Without any a collective pays for a test of a number.
+/// While it lives, `observer` sees the collectives of this process, as do those of other scopes; its end
+/// waits until none is being called. Without any a collective pays for a test of a number.
 class LOCKSTEP_API ObservedCollectives {
  public:
   explicit ObservedCollectives(CollectiveObserver& observer);

@@ -140,23 +140,35 @@ class LOCKSTEP_API Communicator {
 
   /// As their namesakes, but return at once. Tensors may not be touched until wait().
   [[nodiscard]] Work all_reduce_async(const at::Tensor& tensor, ReduceOp op = ReduceOp::kSum) const;
+  /// As reduce().
   [[nodiscard]] Work reduce_async(const at::Tensor& tensor, int root = 0, ReduceOp op = ReduceOp::kSum) const;
+  /// As broadcast().
   [[nodiscard]] Work broadcast_async(const at::Tensor& tensor, int root = 0) const;
+  /// As all_gather().
   [[nodiscard]] Work all_gather_async(const at::Tensor& output, const at::Tensor& input) const;
+  /// As all_gather().
   [[nodiscard]] Work all_gather_async(std::span<const at::Tensor> outputs, const at::Tensor& input) const;
+  /// As gather().
   [[nodiscard]] Work gather_async(std::span<const at::Tensor> outputs, const at::Tensor& input,
                                   int root = 0) const;
+  /// As scatter().
   [[nodiscard]] Work scatter_async(const at::Tensor& output, std::span<const at::Tensor> inputs,
                                    int root = 0) const;
+  /// As reduce_scatter().
   [[nodiscard]] Work reduce_scatter_async(const at::Tensor& output, const at::Tensor& input,
                                           ReduceOp op = ReduceOp::kSum) const;
+  /// As all_to_all().
   [[nodiscard]] Work all_to_all_async(const at::Tensor& output, const at::Tensor& input,
                                       std::span<const std::int64_t> output_splits = {},
                                       std::span<const std::int64_t> input_splits = {}) const;
+  /// As all_to_all().
   [[nodiscard]] Work all_to_all_async(std::span<const at::Tensor> outputs,
                                       std::span<const at::Tensor> inputs) const;
+  /// As send().
   [[nodiscard]] Work send_async(const at::Tensor& tensor, int dst, int tag = 0) const;
+  /// As recv().
   [[nodiscard]] Work recv_async(const at::Tensor& tensor, int src, int tag = 0) const;
+  /// As barrier().
   [[nodiscard]] Work barrier_async() const;
 
   /// Returns `bytes` of rank `root`; the others' are ignored. Collective, blocking.
@@ -173,6 +185,8 @@ class LOCKSTEP_API Communicator {
 
   /// As send() and recv(), but the receiver need not know the length. Blocking.
   void send_bytes(const std::string& bytes, int dst, int tag = 0) const;
+  /// Receives what send_bytes() of rank `src` sent under `tag`. Blocks.
+  /// @throws Timeout, PeerLost
   std::string recv_bytes(int src, int tag = 0) const;
 
   /// Connects the ranks in `ranks` to a group of their own, numbered in ascending order, as

@@ -27,6 +27,7 @@ namespace lockstep {
 /// your own, put a function of this name beside it: without one, its tensors are left as they are. Vectors,
 /// pairs, tuples, variants and optionals of batches need none.
 LOCKSTEP_API at::Tensor with_tensors(const at::Tensor& batch, const TensorChange& change);
+/// The batch with each tensor replaced by what `change` makes of it.
 LOCKSTEP_API Example with_tensors(const Example& batch, const TensorChange& change);
 
 namespace detail {

@@ -29,7 +29,7 @@ LOCKSTEP_API std::span<const OptionName<CombinedMode>> option_names(CombinedMode
 
 /// How combined() combines.
 struct CombinedOptions {
-  EnumOption<CombinedMode> mode = CombinedMode::kMinSize;
+  EnumOption<CombinedMode> mode = CombinedMode::kMinSize;  ///< when the loaders end together
   std::vector<std::int64_t> limits = {};  ///< at most so many batches of each loader; empty: all
 };
 

@@ -15,7 +15,7 @@ namespace lockstep {
 
 /// One sample and its target, or a batch of them: then both tensors have a leading batch dimension.
 struct Example {
-  at::Tensor data;
+  at::Tensor data;    ///< a sample, or the samples of a batch along the first dimension
   at::Tensor target;  ///< undefined when the data set has no targets
 };
 
@@ -23,22 +23,26 @@ struct Example {
 /// beside it; without one, a batch counts as many samples as were asked for.
 /// @throws DataError when the tensor is undefined or a scalar
 LOCKSTEP_API std::int64_t batch_size(const at::Tensor& batch);
+/// Samples of the batch: the size of its first dimension.
 LOCKSTEP_API std::int64_t batch_size(const Example& batch);
 
 /// Samples of equal shapes as one batch; without targets when the first has none.
 /// @throws DataError naming the first sample that does not fit, and its shape
 LOCKSTEP_API at::Tensor collate(std::span<const at::Tensor> samples);
+/// Stacks samples along a new first dimension.
 LOCKSTEP_API Example collate(std::span<const Example> samples);
 
 /// The batch in page-locked memory, from which copies to a GPU need not be waited for: what loaders do with
 /// LoaderOptions::pin_memory. For a batch type of your own, put a function of this name beside it.
 LOCKSTEP_API at::Tensor pin_memory(const at::Tensor& batch);
+/// The batch in page-locked memory, from which devices copy faster.
 LOCKSTEP_API Example pin_memory(const Example& batch);
 
 /// Samples by index, given in batches. Shared by all worker threads: get_batch must be thread-safe.
 template <class Batch>
 class Dataset {
  public:
+  /// What get_batch() makes.
   using BatchType = Batch;
 
   virtual ~Dataset() = default;
@@ -118,7 +122,9 @@ class LOCKSTEP_API TensorDataset final : public Dataset<Example> {
   /// @throws DataError naming an index that is out of range
   Example get_batch(std::span<const std::int64_t> indices) const override;
 
+  /// All samples, along the first dimension.
   const at::Tensor& data() const { return data_; }
+  /// The targets of all samples, along the first dimension.
   const at::Tensor& target() const { return target_; }
 
  private:

@@ -42,6 +42,7 @@ class LOCKSTEP_API ImageFolder final : public Dataset<Example> {
   const std::vector<std::string>& classes() const { return classes_; }
   /// The file of sample `index`, and its class.
   const std::filesystem::path& path(std::int64_t index) const { return at(index).path; }
+  /// The class of a sample, without reading its image.
   std::int64_t target(std::int64_t index) const { return at(index).target; }
 
  private:

@@ -30,7 +30,9 @@ class ItemStream {
 template <class Item, class Batch>
 class IterableDataset {
  public:
+  /// What a stream gives.
   using ItemType = Item;
+  /// What the items of a batch are collated into.
   using BatchType = Batch;
 
   virtual ~IterableDataset() = default;

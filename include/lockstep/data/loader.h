@@ -109,6 +109,7 @@ class Epoch {
   };
 
  public:
+  /// Goes through the batches once.
   class Iterator {
    public:
     using iterator_category = std::input_iterator_tag;
@@ -134,7 +135,9 @@ class Epoch {
 
   explicit Epoch(std::unique_ptr<BatchStream> stream)
       : pass_(std::make_shared<Pass>(Pass{std::move(stream), {}})) {}
+  /// The first batch that is left. Blocks until it is there.
   Iterator begin() { return Iterator(pass_); }
+  /// Behind the last batch.
   std::default_sentinel_t end() const { return {}; }
 
  private:
@@ -163,9 +166,11 @@ class Loader {
 
   /// Null where the batches do not come from a Dataset.
   const DatasetPtr<Batch>& dataset() const { return dataset_; }
+  /// The options it was made with.
   const LoaderOptions& options() const { return options_; }
   /// As AnyLoader's.
   std::int64_t num_samples() const { return loader_->num_samples(); }
+  /// Batches of an epoch of the rank that `spec` describes.
   std::int64_t num_batches(const ShardSpec& spec = {}) const { return loader_->num_batches(spec); }
 
   /// The batches of one epoch: `for (const Batch& batch : loader.epoch(0))`.
@@ -173,7 +178,9 @@ class Loader {
     return Epoch<Batch>(loader_->stream(spec, number, skip_batches));
   }
 
+  /// The same loader without the type of its batches.
   operator std::shared_ptr<AnyLoader>() const { return loader_; }
+  /// The same loader without the type of its batches, which stays owned by this one.
   const AnyLoader& any() const { return *loader_; }
 
  private:
@@ -218,6 +225,7 @@ struct DataPosition {
   bool operator==(const DataPosition&) const = default;
 };
 
+/// The position as checkpoints hold it.
 LOCKSTEP_API StateTree state_of(const DataPosition& position);
 
 /// @throws CheckpointError naming what is missing, of another kind or negative; nothing has changed then
@@ -240,12 +248,18 @@ class Loaders {
   Loaders(std::vector<Loader<Batch>> loaders) : loaders_(std::move(loaders)) {}
   Loaders(std::initializer_list<Loader<Batch>> loaders) : loaders_(loaders) {}
 
+  /// How many loaders there are.
   std::size_t size() const { return loaders_.size(); }
+  /// Whether there is none.
   bool empty() const { return loaders_.empty(); }
+  /// The loader at `index`, which must be less than size().
   const Loader<Batch>& operator[](std::size_t index) const { return loaders_[index]; }
+  /// The first loader.
   auto begin() const { return loaders_.begin(); }
+  /// Behind the last loader.
   auto end() const { return loaders_.end(); }
 
+  /// The same loaders without the types of their batches.
   LoaderList any() const { return {loaders_.begin(), loaders_.end()}; }
 
  private:

@@ -20,6 +20,7 @@ enum class UnevenStreams {
 class LOCKSTEP_API BatchAgreement {
  public:
   virtual ~BatchAgreement();
+  /// Ranks that must agree.
   virtual int num_ranks() const = 0;
   /// Asks who has a batch, and says whether this rank does. Collective; does not wait for other ranks.
   virtual void ask(bool has_batch) = 0;

@@ -55,6 +55,7 @@ class LOCKSTEP_API DistributedSampler : public Sampler {
 
   /// Samples of this rank and, on all ranks together, of the padded or cut list.
   std::int64_t num_samples() const override { return num_samples_; }
+  /// Samples of all ranks together, repeated ones counted.
   std::int64_t total_size() const { return num_samples_ * num_replicas_; }
 
   /// Those of `epoch`; `seed` has no effect.
@@ -149,7 +150,9 @@ class SamplerChoice {
   SamplerChoice(Source source)
       : sampler_(std::make_shared<const detail::ConsumedSampler<Source>>(std::move(source))) {}
 
+  /// Whether there is one.
   explicit operator bool() const { return sampler_ != nullptr; }
+  /// The sampler, which must be there.
   const Sampler* operator->() const { return sampler_.get(); }
 
  private:

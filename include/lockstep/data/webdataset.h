@@ -26,6 +26,7 @@ namespace lockstep {
 class LOCKSTEP_API WebSample {
  public:
   WebSample() = default;
+  /// `shard` is the file that it comes from, for errors.
   WebSample(std::shared_ptr<const MappedFile> file, std::filesystem::path shard, tar::Sample sample)
       : file_(std::move(file)), shard_(std::move(shard)), sample_(std::move(sample)) {}
 
@@ -33,8 +34,10 @@ class LOCKSTEP_API WebSample {
   const std::string& key() const { return sample_.key; }
   /// Where it is: the shard, and the byte of it where the sample begins.
   const std::filesystem::path& shard() const { return shard_; }
+  /// Bytes from the start of the shard.
   std::uint64_t offset() const { return sample_.offset; }
 
+  /// Whether the sample has a file of that extension.
   bool contains(std::string_view extension) const { return find(extension) != nullptr; }
   /// The bytes of the file with that extension (in lower case: "jpg", "seg.png"); valid as long as a copy of
   /// this object.
@@ -74,6 +77,7 @@ class LOCKSTEP_API WebShards {
   ///     that does not exist
   WebShards(std::string_view shards, const WebDatasetOptions& options);
 
+  /// The files, in the order given.
   const std::vector<std::filesystem::path>& shards() const { return shards_; }
   /// @throws DataError when there are fewer shards than ranks that train (spec.pad); while reading, naming
   /// the
@@ -106,8 +110,10 @@ using DecodedBatch = decltype(batch_of(std::vector<std::invoke_result_t<const De
 template <class Decode>
 class WebDataset final : public IterableDataset<WebSample, detail::DecodedBatch<Decode>> {
  public:
+  /// `decode` makes an item of a sample; it is called by several threads.
   WebDataset(WebShards shards, Decode decode) : shards_(std::move(shards)), decode_(std::move(decode)) {}
 
+  /// The files, in the order given.
   const std::vector<std::filesystem::path>& shards() const { return shards_.shards(); }
 
   std::unique_ptr<ItemStream<WebSample>> stream(const ShardSpec& spec, std::int64_t epoch) const override {

@@ -14,8 +14,8 @@ struct AutoWord {};
 /// DeepSpeed's default.
 template <class T>
 struct AutoOr {
-  T value = {};
-  bool is_auto = false;
+  T value = {};          ///< what the file says, or the default
+  bool is_auto = false;  ///< whether the file says "auto"
 
   AutoOr() = default;
   AutoOr(T given) : value(std::move(given)) {}  // so that code sets it as if it were a T

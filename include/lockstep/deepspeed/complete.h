@@ -11,9 +11,9 @@ namespace lockstep {
 
 /// All three, each > 0.
 struct DeepSpeedBatchSizes {
-  std::int64_t train_batch_size = 0;
-  std::int64_t train_micro_batch_size_per_gpu = 0;
-  std::int64_t gradient_accumulation_steps = 0;
+  std::int64_t train_batch_size = 0;                ///< samples of all ranks per optimizer step
+  std::int64_t train_micro_batch_size_per_gpu = 0;  ///< samples of a rank per micro-batch
+  std::int64_t gradient_accumulation_steps = 0;     ///< micro-batches per optimizer step
 
   bool operator==(const DeepSpeedBatchSizes&) const = default;
 };
@@ -28,9 +28,10 @@ LOCKSTEP_API DeepSpeedBatchSizes resolve_batch_sizes(const DeepSpeedConfig& conf
 /// What a Trainer knows; nothing: not said there.
 struct TrainerSettings {
   std::optional<std::int64_t> micro_batch_size = {};  ///< of the training loader, per rank
-  std::optional<std::int64_t> accumulate_grad_batches = {};
-  std::optional<double> gradient_clip_val = {};
-  std::optional<deepspeed::Dtype> precision = {};
+  std::optional<std::int64_t> accumulate_grad_batches =
+      {};                                          ///< micro-batches per optimizer step; none: not said
+  std::optional<double> gradient_clip_val = {};    ///< the greatest norm of gradients; none: not said
+  std::optional<deepspeed::Dtype> precision = {};  ///< of parameters in forward; none: not said
 };
 
 /// Fills what `config` leaves open, or says "auto" for, from `settings`: micro batch size (else 1, unless

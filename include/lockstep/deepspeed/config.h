@@ -91,8 +91,8 @@ LOCKSTEP_API void describe(OptionVisitor& v, DeepSpeedConfig& o);
 /// What parsing gives: warnings are sentences that name place and key, one for each thing that is unknown,
 /// deprecated, or known and not supported.
 struct ReadDeepSpeedConfig {
-  DeepSpeedConfig config;
-  std::vector<std::string> warnings;
+  DeepSpeedConfig config;             ///< what the file says
+  std::vector<std::string> warnings;  ///< sentences on keys that have no effect
 };
 
 /// Reads a file.

@@ -82,12 +82,13 @@ struct LRRangeTest {
   bool lr_range_test_staircase = false;
 };
 
+/// A schedule of the file, or none.
 using Scheduler = std::variant<NoScheduler, WarmupLR, WarmupDecayLR, WarmupCosineLR, OneCycle, LRRangeTest>;
 
 /// One parameter group: its place among all, and the rate that it was given.
 struct Group {
-  double lr = 1e-3;
-  std::size_t index = 0;
+  double lr = 1e-3;       ///< the learning rate that the group began with
+  std::size_t index = 0;  ///< of the group, from 0
 };
 
 /// The share of its way from the smallest to the largest rate that a warm-up has gone at time t >= -1; fewer
@@ -100,9 +101,13 @@ LOCKSTEP_API double warmup_decay_share(WarmupType type, std::int64_t t, std::int
 /// The rate of a group at time t >= -1. "auto" counts as the default.
 /// @throws ConfigError when a required number is missing, or there is none for the group
 LOCKSTEP_API double learning_rate(const WarmupLR& schedule, std::int64_t t, const Group& group);
+/// The same for WarmupDecayLR.
 LOCKSTEP_API double learning_rate(const WarmupDecayLR& schedule, std::int64_t t, const Group& group);
+/// The same for WarmupCosineLR.
 LOCKSTEP_API double learning_rate(const WarmupCosineLR& schedule, std::int64_t t, const Group& group);
+/// The same for OneCycle.
 LOCKSTEP_API double learning_rate(const OneCycle& schedule, std::int64_t t, const Group& group);
+/// The same for LRRangeTest.
 LOCKSTEP_API double learning_rate(const LRRangeTest& schedule, std::int64_t t, const Group& group);
 /// As those; the group's own rate under NoScheduler.
 LOCKSTEP_API double learning_rate(const Scheduler& schedule, std::int64_t t, const Group& group);

@@ -16,8 +16,8 @@ namespace lockstep::deepspeed {
 
 /// Decay of the running means of gradient and square, each in [0, 1).
 struct Betas {
-  double beta1 = 0.9;
-  double beta2 = 0.999;
+  double beta1 = 0.9;    ///< decay of the mean of gradients
+  double beta2 = 0.999;  ///< decay of the mean of their squares
 
   bool operator==(const Betas&) const = default;
 };
@@ -27,52 +27,55 @@ struct NoOptimizer {};
 
 /// Adam; decay is decoupled (AdamW's) unless adam_w_mode is false.
 struct Adam {
-  AutoOr<double> lr = 1e-3;
-  AutoOr<Betas> betas = Betas{};
-  AutoOr<double> eps = 1e-8;
+  AutoOr<double> lr = 1e-3;           ///< learning rate
+  AutoOr<Betas> betas = Betas{};      ///< decays of the means
+  AutoOr<double> eps = 1e-8;          ///< added to the root of the second mean
   AutoOr<double> weight_decay = 0.0;  ///< with torch_adam and decoupled decay, and not given: 0.01
   bool bias_correction = true;
   bool amsgrad = false;  ///< DeepSpeed has none either: true is refused
   bool adam_w_mode = true;
   bool torch_adam = false;
-  bool fp32_optimizer_states = true;
+  bool fp32_optimizer_states = true;  ///< the state is float32 whatever the parameters are
 };
 
 /// Adam whose decay is decoupled whatever adam_w_mode says.
 struct AdamW {
-  AutoOr<double> lr = 1e-3;
-  AutoOr<Betas> betas = Betas{};
-  AutoOr<double> eps = 1e-8;
+  AutoOr<double> lr = 1e-3;           ///< learning rate
+  AutoOr<Betas> betas = Betas{};      ///< decays of the means
+  AutoOr<double> eps = 1e-8;          ///< added to the root of the second mean
   AutoOr<double> weight_decay = 0.0;  ///< with torch_adam, and not given: 0.01
   bool bias_correction = true;
   bool amsgrad = false;  ///< DeepSpeed has none either: true is refused
   bool adam_w_mode = true;
   bool torch_adam = false;
-  bool fp32_optimizer_states = true;
+  bool fp32_optimizer_states = true;  ///< the state is float32 whatever the parameters are
 };
 
+/// Adagrad.
 struct Adagrad {
-  AutoOr<double> lr = 1e-2;
+  AutoOr<double> lr = 1e-2;  ///< learning rate
   AutoOr<double> eps = 1e-10;
-  AutoOr<double> weight_decay = 0.0;
+  AutoOr<double> weight_decay = 0.0;  ///< decay of weights
   double lr_decay = 0.0;
   double initial_accumulator_value = 0.0;
-  bool amsgrad = false;  ///< true is refused
-  bool fp32_optimizer_states = true;
+  bool amsgrad = false;               ///< true is refused
+  bool fp32_optimizer_states = true;  ///< the state is float32 whatever the parameters are
 };
 
+/// Lion.
 struct Lion {
-  AutoOr<double> lr = 1e-3;
+  AutoOr<double> lr = 1e-3;  ///< learning rate
   AutoOr<Betas> betas = Betas{};
-  AutoOr<double> weight_decay = 0.0;
-  bool fp32_optimizer_states = true;
+  AutoOr<double> weight_decay = 0.0;  ///< decay of weights, decoupled
+  bool fp32_optimizer_states = true;  ///< the state is float32 whatever the parameters are
 };
 
+/// LAMB.
 struct Lamb {
-  AutoOr<double> lr = 1e-3;
-  AutoOr<Betas> betas = Betas{};
-  AutoOr<double> eps = 1e-8;
-  AutoOr<double> weight_decay = 0.0;
+  AutoOr<double> lr = 1e-3;           ///< learning rate
+  AutoOr<Betas> betas = Betas{};      ///< decays of the means
+  AutoOr<double> eps = 1e-8;          ///< added to the root of the second mean
+  AutoOr<double> weight_decay = 0.0;  ///< decay of weights
   bool bias_correction = true;
   bool eps_inside_sqrt = false;
   double max_coeff = 10.0;
@@ -80,11 +83,12 @@ struct Lamb {
   bool amsgrad = false;  ///< true is refused
 };
 
+/// Stochastic gradient descent.
 struct Sgd {
-  AutoOr<double> lr = 1e-3;
+  AutoOr<double> lr = 1e-3;  ///< learning rate
   double momentum = 0.0;
   double dampening = 0.0;
-  AutoOr<double> weight_decay = 0.0;
+  AutoOr<double> weight_decay = 0.0;  ///< decay of weights
   bool nesterov = false;
   bool maximize = false;
 };
@@ -95,12 +99,13 @@ struct Muon {
   double momentum = 0.95;
   AutoOr<Betas> betas = Betas{0.9, 0.95};  ///< of Adam
   AutoOr<double> eps = 1e-10;              ///< of Adam
-  AutoOr<double> weight_decay = 0.0;
-  std::optional<double> muon_lr = {};  ///< none: lr
-  std::optional<double> adam_lr = {};  ///< none: lr
+  AutoOr<double> weight_decay = 0.0;       ///< decay of weights, decoupled
+  std::optional<double> muon_lr = {};      ///< none: lr
+  std::optional<double> adam_lr = {};      ///< none: lr
   std::string ns_method = "gram";
 };
 
+/// An optimizer of the file, or none.
 using Optimizer = std::variant<NoOptimizer, Adam, AdamW, Adagrad, Lion, Lamb, Sgd, Muon>;
 
 LOCKSTEP_API void describe(OptionVisitor& v, Adam& o);
@@ -125,6 +130,7 @@ struct LOCKSTEP_API OptionType<deepspeed::Betas> {
   static std::string print(const deepspeed::Betas& value);
   static std::string accepted();
   static std::string type();
+  /// It is written as a list.
   static constexpr bool kIsList = true;
 };
 

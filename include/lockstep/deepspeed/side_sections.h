@@ -126,7 +126,9 @@ struct Timers {
 /// What happens when ranks save under different tags.
 enum class TagValidation { kIgnore, kWarn, kFail };
 
+/// What writes checkpoints.
 enum class CheckpointWriterType { kMock, kPython, kFast };
+/// Ranks of which one writes.
 enum class WriterUnit { kReplica, kSocket, kMachine };
 
 /// "checkpoint.writer"

@@ -54,6 +54,7 @@ struct LeafModule {
   std::vector<std::string> name_suffixes = {};
 };
 
+/// The section `zero_optimization`.
 struct ZeroConfig {
   int stage = 0;
   bool contiguous_gradients = true;

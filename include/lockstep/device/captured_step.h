@@ -28,7 +28,9 @@ namespace lockstep {
 /// Source: torch.cuda.graph, torch.cuda.make_graphed_callables
 class LOCKSTEP_API CapturedStep {
  public:
+  /// What goes into a step and comes out of it.
   using Tensors = std::vector<at::Tensor>;
+  /// A step: tensors in, tensors out.
   using Function = std::function<Tensors(const Tensors&)>;
 
   /// What somebody around the function has to do.

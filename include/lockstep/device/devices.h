@@ -21,9 +21,11 @@ namespace lockstep {
 /// What a number or an index means, and whether there is such a device, is for parse_devices() to say.
 class LOCKSTEP_API Devices {
  public:
+  /// As many as there are, or as the launcher started ranks.
   struct Auto {
     bool operator==(const Auto&) const = default;
   };
+  /// Numbers of devices, from 0.
   using Indices = std::vector<int>;
 
   Devices() = default;
@@ -39,6 +41,7 @@ class LOCKSTEP_API Devices {
   requires std::same_as<T, bool> || std::floating_point<T> Devices(T)
   = delete;
 
+  /// Whether the devices are chosen by lockstep.
   bool is_auto() const { return std::holds_alternative<Auto>(value_); }
   /// The number; none for "auto" and for indices.
   const int* number() const { return std::get_if<int>(&value_); }
@@ -55,6 +58,7 @@ class LOCKSTEP_API Devices {
 
 template <>
 struct LOCKSTEP_API OptionType<Devices> {
+  /// It is written as a list.
   static constexpr bool kIsList = true;
   static Expected<Devices> parse(std::string_view text);
   static std::string print(const Devices& devices) { return devices.text(); }

@@ -20,6 +20,7 @@ class LOCKSTEP_API Scalar {
 
   /// Waits for the device at the first call, if it has not been read.
   double value() const;
+  /// The same as value(). Waits for the device.
   operator double() const { return value(); }
 
   /// Whether value() would wait.

@@ -35,6 +35,7 @@ LOCKSTEP_API void synchronize(at::Device device);
 
 /// All zeros on the CPU.
 LOCKSTEP_API DeviceMemory memory_of(at::Device device);
+/// Begins to measure the peak of the device's memory anew.
 LOCKSTEP_API void reset_peak_memory(at::Device device);
 
 /// All that LibTorch's allocator counts, under the names of torch.cuda.memory_stats(), such as

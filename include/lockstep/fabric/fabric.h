@@ -173,6 +173,7 @@ class LOCKSTEP_API Fabric {
   void backward(const at::Tensor& loss, const Models&... models) {
     run_backward(loss, {}, {std::shared_ptr<torch::nn::Module>(detail::module_pointer(models)).get()...});
   }
+  /// The same with options.
   template <ModelHandle... Models>
   void backward(const at::Tensor& loss, const BackwardOptions& options, const Models&... models) {
     run_backward(loss, options,
@@ -232,7 +233,9 @@ class LOCKSTEP_API Fabric {
     detail::module_pointer(model)->to(device());
     return model;
   }
+  /// The tensor on this rank's device; itself where it is there.
   at::Tensor to_device(const at::Tensor& tensor) const;
+  /// The batch on this rank's device.
   Example to_device(const Example& batch) const;
 
   /// Clips the gradients of `optimizer`'s parameters, which are those of `model`; returns their norm before
@@ -255,11 +258,13 @@ class LOCKSTEP_API Fabric {
   /// Returns the reduction of all ranks' tensors and leaves `tensor` as it was. kAvg is for floating point.
   /// No gradients flow. Collective, blocking.
   at::Tensor all_reduce(const at::Tensor& tensor, ReduceOp op = ReduceOp::kAvg) const;
+  /// The same for a number. *Collective.*
   double all_reduce(double value, ReduceOp op = ReduceOp::kAvg) const;
 
   /// Returns rank `source`'s tensor, of any shape, or text; what other ranks give is ignored. Collective,
   /// blocking.
   at::Tensor broadcast(const at::Tensor& tensor, int source = 0) const;
+  /// The text of rank `source`. *Collective.*
   std::string broadcast(const std::string& text, int source = 0) const;
 
   /// Returns when all ranks have called it. Collective, blocking.
@@ -305,7 +310,9 @@ class LOCKSTEP_API Fabric {
 
   /// Hands values to all loggers, on rank 0. `step` is one more than the last one's unless given.
   void log(std::string_view name, double value, std::optional<std::int64_t> step = {});
+  /// Gives a value to the loggers of rank 0. Whoever reads one that is on a device waits for the device.
   void log(std::string_view name, const at::Tensor& value, std::optional<std::int64_t> step = {});
+  /// Gives several values to the loggers of rank 0.
   void log_dict(const std::vector<Metric>& metrics, std::optional<std::int64_t> step = {});
 
   /// Calls a function of an interface on every callback that has the interface, in order:
@@ -321,15 +328,23 @@ class LOCKSTEP_API Fabric {
   const std::filesystem::path& run_dir() const;
   /// The strategy. @throws ConfigError before launch()
   Strategy& strategy() const;
+  /// The precision that forward and backward run under.
   Precision& precision() const;
   /// This rank's device.
   at::Device device() const;
+  /// This rank on its node, from 0.
   int local_rank() const;
+  /// This node, from 0.
   int node_rank() const;
+  /// This rank, from 0.
   int global_rank() const;
+  /// Ranks of the job.
   int world_size() const;
+  /// Whether this is rank 0.
   bool is_global_zero() const { return global_rank() == 0; }
+  /// The loggers that were given.
   const std::vector<std::shared_ptr<Logger>>& loggers() const;
+  /// The callbacks that were given.
   const std::vector<std::shared_ptr<FabricCallback>>& callbacks() const;
 
  private:

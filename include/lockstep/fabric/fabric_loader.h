@@ -41,6 +41,7 @@ class FabricLoader {
   typename Epoch<Batch>::Iterator begin() {
     return Epoch<Batch>(with_tensors(loader_.any().stream(shard_, epoch_++), conversion_)).begin();
   }
+  /// Behind the last batch.
   std::default_sentinel_t end() const { return {}; }
 
   /// The number of the epoch that the next begin() begins, from 0; each begin() counts on.
@@ -54,6 +55,7 @@ class FabricLoader {
   std::int64_t num_samples() const { return loader_.num_samples(); }
   /// This rank's part.
   const ShardSpec& shard() const { return shard_; }
+  /// The loader it was made of.
   const Loader<Batch>& loader() const { return loader_; }
 
  private:

@@ -28,6 +28,7 @@ struct FabricRunOptions {
   std::map<std::string, std::string> flags = {};      ///< what the command line said, by keys
 };
 
+/// How a Fabric trains.
 struct FabricOptions {
   std::string accelerator = "auto";  ///< "auto", "cpu", "gpu" or another of accelerator_names()
   StrategyOptions strategy = Auto{};

@@ -59,11 +59,14 @@ class LOCKSTEP_API FabricOptimizer {
 
   /// The optimizer within. Its own step() leaves out what the strategy does; call step() of this.
   Optimizer& optimizer() { return *optimizer_; }
+  /// The optimizer itself.
   operator Optimizer&() { return *optimizer_; }
 
   /// torch's class name, such as "AdamW".
   std::string_view name() const { return optimizer_->name(); }
+  /// The groups of the optimizer, to change learning rates.
   std::vector<Optimizer::Group>& groups() { return optimizer_->groups(); }
+  /// The parameters that the optimizer steps.
   const std::vector<NamedParameter>& parameters() const { return optimizer_->parameters(); }
 
  private:
@@ -116,6 +119,7 @@ namespace detail {
 template <class Batch>
 class CapturedBatchStep {
  public:
+  /// A step: a batch in, the loss out.
   using Function = std::function<at::Tensor(const Batch&)>;
 
   /// As CapturedStep.
@@ -146,6 +150,7 @@ class CapturedBatchStep {
 
   /// As those of CapturedStep.
   std::int64_t replays() const { return step_.replays(); }
+  /// Why the step cannot be recorded; empty: it can, or nobody tried.
   const std::string& refusal() const { return step_.refusal(); }
 
  private:

@@ -30,6 +30,7 @@ struct LOCKSTEP_API OperatorWork {
 
   /// Floating-point operations, a multiply-accumulate being two.
   double flops() const { return 2 * macs + other_flops; }
+  /// Adds what another operator did.
   OperatorWork& operator+=(const OperatorWork& more);
 };
 
@@ -58,7 +59,7 @@ class LOCKSTEP_API FlopCounter {
     std::string path;             ///< as in named_modules(); empty: the module itself
     std::string type;             ///< of the module, without namespaces
     std::int64_t parameters = 0;  ///< elements of all, each once
-    OperatorWork work = {};
+    OperatorWork work = {};       ///< what the operator did
   };
   /// The module and all below it, in the order of named_modules(). Empty where none was given.
   std::vector<ModuleWork> modules() const;

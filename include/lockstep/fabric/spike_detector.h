@@ -20,11 +20,11 @@ namespace lockstep {
 /// Names, meaning and defaults are Lightning's. A loss that got worse is a spike where it is both `atol` and
 /// `rtol` times the running mean away from that mean, or more; one of them that is not given is no condition.
 struct SpikeDetectionOptions {
-  EnumOption<MonitorMode> mode = MonitorMode::kMin;
-  std::size_t window = 10;           ///< losses in the running mean, >= 1
-  std::int64_t warmup = 1;           ///< batches of an epoch that are not judged
-  std::optional<double> atol = {};   ///< distance from the running mean
-  std::optional<double> rtol = 2.0;  ///< the same, as a multiple of it
+  EnumOption<MonitorMode> mode = MonitorMode::kMin;  ///< whether a jump up or down is bad
+  std::size_t window = 10;                           ///< losses in the running mean, >= 1
+  std::int64_t warmup = 1;                           ///< batches of an epoch that are not judged
+  std::optional<double> atol = {};                   ///< distance from the running mean
+  std::optional<double> rtol = 2.0;                  ///< the same, as a multiple of it
   /// The file that names the batches to leave out, or, unless it ends in .json, the folder of
   /// skip_batches.json. Empty: the run's folder, or without a Trainer the working directory.
   std::filesystem::path exclude_batches_path = {};
@@ -34,6 +34,7 @@ struct SpikeDetectionOptions {
 /// The loss of a batch has jumped on one of the ranks; all ranks throw it.
 class LOCKSTEP_API TrainingSpike : public Error {
  public:
+  /// `batch_idx` is the batch whose loss jumped.
   TrainingSpike(std::int64_t batch_idx, const ErrorParts& parts);
   ~TrainingSpike() override;
 
@@ -62,7 +63,9 @@ class LOCKSTEP_API SpikeDetector {
   /// The file that names them.
   const std::filesystem::path& path() const { return path_; }
 
+  /// What it must remember to go on in another process.
   StateTree state() const;
+  /// Goes on from what state() gave.
   void load_state(const StateTree& state);
 
  private:

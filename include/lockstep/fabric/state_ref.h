@@ -22,6 +22,7 @@ class Scheduler;
 /// Refers to something whose state is saved and loaded in place. Borrows all but models and optimizers.
 class LOCKSTEP_API StateRef {
  public:
+  /// What can be saved and loaded.
   using Target =
       std::variant<std::shared_ptr<torch::nn::Module>, std::shared_ptr<FabricOptimizer>, Scheduler*,
                    StateTree*, at::Tensor*, std::int64_t*, int*, double*, bool*, std::string*>;
@@ -40,6 +41,7 @@ class LOCKSTEP_API StateRef {
   StateRef(bool& value) : target_(&value) {}
   StateRef(std::string& value) : target_(&value) {}
 
+  /// What it refers to.
   const Target& target() const { return target_; }
 
  private:

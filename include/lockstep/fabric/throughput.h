@@ -33,6 +33,7 @@ struct ThroughputUpdate {
 /// Give it the totals after each batch; nothing is measured and no rank asked. Lightning's Throughput.
 class LOCKSTEP_API Throughput {
  public:
+  /// Values by name.
   using Metrics = std::map<std::string, double, std::less<>>;
 
   /// @throws ConfigError naming the option that is out of range

@@ -36,11 +36,11 @@ LOCKSTEP_API void consolidate_checkpoint(const std::filesystem::path& folder, co
 
 /// In elements of floating point; buffers, such as a batch normalisation's means, are counted as parameters.
 struct ModelSize {
-  std::int64_t parameters = 0;
+  std::int64_t parameters = 0;     ///< elements of all parameters
   std::int64_t largest_layer = 0;  ///< the parameters of one module, without its children
 
   // Of repeated blocks, such as `layers.0`, `layers.1`, ...: the units of fsdp. All 0 where there are none.
-  std::int64_t units = 0;
+  std::int64_t units = 0;         ///< repeated blocks
   std::int64_t largest_unit = 0;  ///< parameters of one
   std::int64_t in_units = 0;      ///< parameters of all of them together
 
@@ -55,6 +55,7 @@ struct ModelSize {
 /// @throws IoError when it cannot be read; CheckpointError when it is damaged, or holds no model
 LOCKSTEP_API ModelSize model_size(const std::filesystem::path& path);
 
+/// How weights are made of a checkpoint of DeepSpeed.
 struct ZeroToFp32Options {
   std::string tag = {};  ///< which of the folder's checkpoints; empty: the one that `latest` names
   /// Most bytes of tensors in a file of a folder that is written; none: 5 GB.

@@ -20,7 +20,9 @@ class LOCKSTEP_API Checksum {
   Checksum(Checksum&&) noexcept;
   Checksum& operator=(Checksum&&) noexcept;
 
+  /// Takes more bytes in.
   void add(std::span<const std::byte> bytes);
+  /// The same for a text.
   void add(std::string_view text) { add(std::as_bytes(std::span(text))); }
 
   /// The checksum of all bytes so far: 32 hexadecimal digits, as xxh128sum prints them.

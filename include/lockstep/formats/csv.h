@@ -13,8 +13,8 @@ namespace lockstep {
 /// Whether the first line holds names instead of numbers.
 enum class CsvHeader {
   kAuto,  ///< it does when none of its fields is a number
-  kNone,
-  kFirst
+  kNone,  ///< numbers from the first row on
+  kFirst  ///< the first row has the names of the columns
 };
 
 /// How read_csv reads.
@@ -37,6 +37,7 @@ struct LOCKSTEP_API CsvTable {
   std::vector<std::string> names;  ///< of the columns; empty when the file has no header
   std::vector<Stretch> stretches;  ///< from the first row to the last; blank lines lie between them
 
+  /// The number in a row and column, from 0, which must exist.
   double at(std::int64_t row, std::int64_t column) const {
     return values[static_cast<std::size_t>(row * columns + column)];
   }

@@ -15,12 +15,12 @@ namespace lockstep::idx {
 
 /// Types of elements, by the code that files give them.
 enum class Dtype : std::uint8_t {
-  kUint8 = 0x08,
-  kInt8 = 0x09,
-  kInt16 = 0x0B,
-  kInt32 = 0x0C,
-  kFloat32 = 0x0D,
-  kFloat64 = 0x0E
+  kUint8 = 0x08,    ///< unsigned, 8 bits
+  kInt8 = 0x09,     ///< signed, 8 bits
+  kInt16 = 0x0B,    ///< signed, 16 bits
+  kInt32 = 0x0C,    ///< signed, 32 bits
+  kFloat32 = 0x0D,  ///< floating point, 32 bits
+  kFloat64 = 0x0E   ///< floating point, 64 bits
 };
 
 /// Bytes of one element.
@@ -28,7 +28,7 @@ LOCKSTEP_API std::size_t item_bytes(Dtype dtype);
 
 /// What a file holds.
 struct Array {
-  Dtype dtype = Dtype::kUint8;
+  Dtype dtype = Dtype::kUint8;      ///< what an element is
   std::vector<std::int64_t> shape;  ///< one dimension or more
   std::vector<std::byte> bytes;  ///< the elements in row-major order, each as this machine orders its bytes
 };

@@ -29,7 +29,7 @@ enum class ImageMode {
 
 /// How decode_image() decodes.
 struct ImageOptions {
-  ImageMode mode = ImageMode::kRgb;
+  ImageMode mode = ImageMode::kRgb;                 ///< the channels
   std::int64_t max_pixels = std::int64_t{1} << 27;  ///< a file that claims more is refused unread
 };
 

@@ -14,6 +14,7 @@ namespace lockstep {
 /// short while it is mapped (replacing it by rename is fine): touching the lost part raises SIGBUS.
 class LOCKSTEP_API MappedFile {
  public:
+  /// How the bytes will be read.
   enum class Access {
     kRead,    ///< the bytes are the file's
     kPrivate  ///< writing to a page makes a copy of it; the file does not change

@@ -25,27 +25,31 @@ namespace lockstep::pickle {
 using safetensors::Dtype;
 class Value;
 
+/// Python's None.
 struct None {
   friend bool operator==(None, None) = default;
 };
 
 /// A name that stands for itself, such as an element type: "torch.float32".
 struct Name {
-  std::string text;
+  std::string text;  ///< the name
   friend bool operator==(const Name&, const Name&) = default;
 };
 
+/// Python's bytes.
 using Bytes = std::vector<std::byte>;
+/// Python's list.
 using List = std::vector<Value>;
 
+/// Python's tuple.
 struct Tuple {
-  std::vector<Value> items;
+  std::vector<Value> items;  ///< its items
   friend bool operator==(const Tuple&, const Tuple&) = default;
 };
 
 /// Keys and values, in order. Keys may be of any kind; one may occur twice.
 struct Dict {
-  std::vector<std::pair<Value, Value>> entries;
+  std::vector<std::pair<Value, Value>> entries;  ///< in the order of the file
 
   /// The last value under that key, or nullptr.
   LOCKSTEP_API const Value* find(std::string_view key) const;
@@ -55,14 +59,14 @@ struct Dict {
 
 /// Memory that tensors share; its bytes lie outside the pickle, under `key`.
 struct Storage {
-  std::string key;
-  std::uint64_t bytes = 0;
+  std::string key;             ///< the name of its file within the archive
+  std::uint64_t bytes = 0;     ///< size of the storage
   std::optional<Dtype> dtype;  ///< none where the storage itself has no element type
   friend bool operator==(const Storage&, const Storage&) = default;
 };
 
-/// A value that is not read, of which nothing is kept: an object of a class of Python's, a class or a function, a
-/// sparse tensor, an integer of more than 64 bits.
+/// A value that is not read, of which nothing is kept: an object of a class of Python's, a class or a
+/// function, a sparse tensor, an integer of more than 64 bits.
 struct Foreign {
   std::string what;  ///< "omegaconf.dictconfig.DictConfig(...)", "a sparse tensor"; short, and can be printed
   friend bool operator==(const Foreign&, const Foreign&) = default;
@@ -71,13 +75,13 @@ struct Foreign {
 /// Where a tensor lies in its storage. All in elements; nothing lies outside the storage. There may be more
 /// elements than it has room for: those of expanded tensors lie in one place.
 struct Tensor {
-  std::shared_ptr<const Storage> storage;
-  Dtype dtype = Dtype::kF32;
-  std::int64_t offset = 0;
-  std::vector<std::int64_t> shape;
-  std::vector<std::int64_t> stride;
-  bool is_conj = false;  ///< its values are the conjugates of those in the storage
-  bool is_neg = false;   ///< its values are those in the storage with the other sign
+  std::shared_ptr<const Storage> storage;  ///< the elements
+  Dtype dtype = Dtype::kF32;               ///< what an element is
+  std::int64_t offset = 0;                 ///< elements of the storage before the first one
+  std::vector<std::int64_t> shape;         ///< size of each dimension
+  std::vector<std::int64_t> stride;        ///< elements between neighbours of each dimension
+  bool is_conj = false;                    ///< its values are the conjugates of those in the storage
+  bool is_neg = false;                     ///< its values are those in the storage with the other sign
   LOCKSTEP_API friend bool operator==(const Tensor&, const Tensor&);
 };
 
@@ -121,8 +125,7 @@ class LOCKSTEP_API Value {
   template <class T>
   using Shared = std::shared_ptr<const T>;
   std::variant<None, bool, std::int64_t, double, Shared<std::string>, Shared<Bytes>, Shared<List>,
-               Shared<Tuple>, Shared<Dict>, Shared<Name>, Shared<Storage>, Shared<Tensor>,
-               Shared<Foreign>>
+               Shared<Tuple>, Shared<Dict>, Shared<Name>, Shared<Storage>, Shared<Tensor>, Shared<Foreign>>
       held_;
 };
 
@@ -140,16 +143,17 @@ enum class Meaning {
   kStorage,          ///< the type of a storage of that element type; none: of bytes
   kTensor,           ///< torch._utils._rebuild_tensor_v2
   kTensorWithDtype,  ///< torch._utils._rebuild_tensor_v3
-  kTensorOfType,  ///< torch._tensor._rebuild_from_type_v2: what the function that it names gives; attributes are dropped
+  kTensorOfType,  ///< torch._tensor._rebuild_from_type_v2: what the function that it names gives; attributes
+                  ///< are dropped
   kForeign        ///< called: what is not read, as if the name were none of the table
 };
 
 /// A name that a pickle may use.
 struct Global {
-  std::string_view name;  ///< with its module: "collections.OrderedDict"
-  Meaning meaning = Meaning::kName;
-  std::optional<Dtype> dtype = {};
-  std::string_view what = {};  ///< of kForeign, instead of the name
+  std::string_view name;             ///< with its module: "collections.OrderedDict"
+  Meaning meaning = Meaning::kName;  ///< what it stands for
+  std::optional<Dtype> dtype = {};   ///< for a type of elements
+  std::string_view what = {};        ///< of kForeign, instead of the name
 };
 
 /// The names in checkpoints of PyTorch, Lightning and DeepSpeed: tensors, containers, element types, devices,
@@ -158,21 +162,23 @@ LOCKSTEP_API std::span<const Global> torch_globals();
 
 /// What a pickle holds.
 struct Document {
-  Value root;
+  Value root;                                            ///< the object at the top
   std::vector<std::shared_ptr<const Storage>> storages;  ///< each once, in the order of its first use
 };
 
 /// Deepest nesting that is read.
 inline constexpr int kMaxDepth = 1000;
 
-/// Reads a pickle of protocol 2 to 5; what its names mean is looked up in `globals`, and what others make is Foreign.
-/// Strict: an instruction that is not known, a container that holds itself, or bytes behind the end are refused. Memory
-/// and time, also for a walk over the whole value, are proportional to the length of the pickle, however it
-/// repeats itself. Never throws for bad input; the reason names the byte, and the name or instruction.
+/// Reads a pickle of protocol 2 to 5; what its names mean is looked up in `globals`, and what others make is
+/// Foreign. Strict: an instruction that is not known, a container that holds itself, or bytes behind the end
+/// are refused. Memory and time, also for a walk over the whole value, are proportional to the length of the
+/// pickle, however it repeats itself. Never throws for bad input; the reason names the byte, and the name or
+/// instruction.
 LOCKSTEP_API Expected<Document> parse(std::span<const std::byte> pickle,
                                       std::span<const Global> globals = torch_globals());
 
-/// The same of the pickle that `bytes` begin with, which are moved behind it: files of PyTorch before 1.6 hold several.
+/// The same of the pickle that `bytes` begin with, which are moved behind it: files of PyTorch before 1.6
+/// hold several.
 LOCKSTEP_API Expected<Document> parse_first(std::span<const std::byte>& bytes,
                                             std::span<const Global> globals = torch_globals());
 

@@ -20,28 +20,28 @@ namespace lockstep::safetensors {
 
 /// What an element is: first those of the format, then those that only PyTorch has.
 enum class Dtype {
-  kC64,  ///< two float32: real and imaginary part
-  kF64,
-  kF32,
-  kF16,
-  kBF16,
-  kF8E4M3,
-  kF8E5M2,
-  kF8E8M0,
-  kI64,
-  kI32,
-  kI16,
-  kI8,
-  kU64,
-  kU32,
-  kU16,
-  kU8,
-  kBool,
-  kF4x2,  ///< two elements of F4, which are a pair for PyTorch: its shape has half of the last extent
-  kC128,
-  kC32,
-  kF8E4M3FNUZ,
-  kF8E5M2FNUZ
+  kC64,         ///< two float32: real and imaginary part
+  kF64,         ///< float64
+  kF32,         ///< float32
+  kF16,         ///< float16
+  kBF16,        ///< bfloat16
+  kF8E4M3,      ///< float8_e4m3fn
+  kF8E5M2,      ///< float8_e5m2
+  kF8E8M0,      ///< float8_e8m0fnu
+  kI64,         ///< int64
+  kI32,         ///< int32
+  kI16,         ///< int16
+  kI8,          ///< int8
+  kU64,         ///< uint64
+  kU32,         ///< uint32
+  kU16,         ///< uint16
+  kU8,          ///< uint8
+  kBool,        ///< bool, one byte
+  kF4x2,        ///< two elements of F4, which are a pair for PyTorch: its shape has half of the last extent
+  kC128,        ///< two float64
+  kC32,         ///< two float16
+  kF8E4M3FNUZ,  ///< float8_e4m3fnuz
+  kF8E5M2FNUZ   ///< float8_e5m2fnuz
 };
 
 /// The format's name of a dtype: "F32". Those that it has not are named alike: "C128".
@@ -58,10 +58,10 @@ LOCKSTEP_API std::size_t dtype_bytes(Dtype dtype);
 
 /// One tensor. Does not own the bytes: row-major, little-endian, not necessarily aligned.
 struct TensorView {
-  std::string name;
-  Dtype dtype = Dtype::kF32;
-  std::vector<std::int64_t> shape;  ///< empty for a scalar
-  std::span<const std::byte> bytes;
+  std::string name;                  ///< of the tensor
+  Dtype dtype = Dtype::kF32;         ///< what an element is
+  std::vector<std::int64_t> shape;   ///< empty for a scalar
+  std::span<const std::byte> bytes;  ///< of the mapped file
 };
 
 /// Free text by key, as in {"format", "pt"}.
@@ -70,7 +70,7 @@ using Metadata = std::map<std::string, std::string>;
 /// What the header of a file describes.
 struct Contents {
   std::vector<TensorView> tensors;  ///< in the header's order
-  Metadata metadata;
+  Metadata metadata;                ///< texts by name
 };
 
 /// Longest header that is read: that of the format's own implementation.
@@ -91,8 +91,11 @@ class LOCKSTEP_API File {
   /// @throws IoError when the file cannot be read
   static Expected<File> open(const std::filesystem::path& path);
 
+  /// The tensors, in the order of the file.
   const std::vector<TensorView>& tensors() const { return contents_.tensors; }
+  /// The texts that the file has by name.
   const Metadata& metadata() const { return contents_.metadata; }
+  /// The file.
   const std::filesystem::path& path() const { return path_; }
 
   /// The tensor of that name, or nullptr.

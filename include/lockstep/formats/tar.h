@@ -17,9 +17,9 @@ namespace lockstep::tar {
 
 /// A regular file of an archive. `bytes` point into the archive.
 struct Entry {
-  std::string name;  ///< a key; never use it as a path
-  std::span<const std::byte> bytes;
-  std::uint64_t offset = 0;  ///< of its first header in the archive
+  std::string name;                  ///< a key; never use it as a path
+  std::span<const std::byte> bytes;  ///< contents, of the mapped file
+  std::uint64_t offset = 0;          ///< of its first header in the archive
 };
 
 /// Gives the regular files of an archive, one by one, and passes over folders, links and devices. Knows
@@ -44,13 +44,13 @@ class LOCKSTEP_API Reader {
 /// One file of a sample.
 struct Field {
   std::string extension;  ///< what follows the first dot of the file's name, in lower case: "jpg", "seg.png"
-  std::span<const std::byte> bytes;
+  std::span<const std::byte> bytes;  ///< contents, of the mapped file
 };
 
 /// Files that follow each other and have the same key: all of the path before the first dot of the file's
 /// name.
 struct Sample {
-  std::string key;
+  std::string key;            ///< name up to the first dot behind the last slash
   std::vector<Field> fields;  ///< in the archive's order; their extensions differ
   std::uint64_t offset = 0;   ///< of the first of its headers in the archive
 };

@@ -16,16 +16,19 @@
 namespace lockstep {
 
 /// How a token is written, the lowest byte first.
-enum class TokenDtype { kUint16, kUint32 };
+enum class TokenDtype {
+  kUint16,  ///< two bytes
+  kUint32   ///< four bytes
+};
 
 /// "uint16" or "uint32".
 LOCKSTEP_API std::string_view to_string(TokenDtype dtype);
 
 /// Where the tokens of a file are.
 struct TokenLayout {
-  TokenDtype dtype = TokenDtype::kUint16;
-  std::size_t offset = 0;  ///< of the first token, in bytes
-  std::int64_t count = 0;  ///< tokens
+  TokenDtype dtype = TokenDtype::kUint16;  ///< what a token is
+  std::size_t offset = 0;                  ///< of the first token, in bytes
+  std::int64_t count = 0;                  ///< tokens
 
   bool operator==(const TokenLayout&) const = default;
 };
@@ -45,7 +48,9 @@ class LOCKSTEP_API TokenFile {
 
   /// Tokens in the file.
   std::int64_t size() const { return layout_.count; }
+  /// What a token is.
   TokenDtype dtype() const { return layout_.dtype; }
+  /// The file.
   const std::filesystem::path& path() const { return path_; }
 
   /// Copies the tokens from number `begin` on into `tokens`; all of them must be there.

@@ -1,5 +1,6 @@
 // The files that torch.save writes (.pt, .pth, Lightning's .ckpt): a zip archive of one pickle and the bytes
-// of the storages that it names; files of PyTorch before 1.6 are read, too. TorchScript programs are another format.
+// of the storages that it names; files of PyTorch before 1.6 are read, too. TorchScript programs are another
+// format.
 #pragma once
 
 #include <cstddef>
@@ -20,8 +21,8 @@ namespace lockstep::torch_file {
 
 /// The bytes of a storage. Does not own them.
 struct StorageBytes {
-  std::string key;
-  std::span<const std::byte> bytes;
+  std::string key;                   ///< its name within the archive
+  std::span<const std::byte> bytes;  ///< contents, of the mapped file
 };
 
 /// What a file holds, in memory that someone else keeps.
@@ -32,6 +33,7 @@ class LOCKSTEP_API Contents {
   /// wrong.
   static Expected<Contents> parse(std::span<const std::byte> file);
 
+  /// The object at the top of the pickle.
   const pickle::Value& root() const { return root_; }
   /// The bytes of a tensor's storage: row-major, little-endian, not necessarily aligned.
   std::span<const std::byte> bytes_of(const pickle::Storage& storage) const;

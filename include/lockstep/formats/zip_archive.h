@@ -1,5 +1,5 @@
-// Zip archives, such as the files that torch.save writes: without compression, and read with it (deflate), too.
-// https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT
+// Zip archives, such as the files that torch.save writes: without compression, and read with it (deflate),
+// too. https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT
 #pragma once
 
 #include <cstddef>
@@ -16,22 +16,25 @@
 
 namespace lockstep::zip {
 
-/// One file of an archive. Owns nothing; `bytes` live as long as the archive's memory and some copy of the Archive.
-/// `name` is a key; never use it as a path.
+/// One file of an archive. Owns nothing; `bytes` live as long as the archive's memory and some copy of the
+/// Archive. `name` is a key; never use it as a path.
 struct Entry {
-  std::string_view name;
-  std::span<const std::byte> bytes;
-  std::uint32_t crc32 = 0;     ///< that the archive states for the content; 0: none, PyTorch's set_crc32_options(False)
-  bool is_compressed = false;  ///< in a way that is not known: `bytes` are not the content, which cannot be read here
+  std::string_view name;             ///< path within the archive
+  std::span<const std::byte> bytes;  ///< contents, of the mapped file
+  std::uint32_t crc32 =
+      0;  ///< that the archive states for the content; 0: none, PyTorch's set_crc32_options(False)
+  bool is_compressed =
+      false;  ///< in a way that is not known: `bytes` are not the content, which cannot be read here
 };
 
 /// The entries of an archive, in memory that someone else keeps, but for those that were compressed.
 class LOCKSTEP_API Archive {
  public:
-  /// Reads the directory of `file`, the bytes of a whole archive; the entries point into it. A comment, or up to
-  /// 64 KiB of other bytes, may follow the archive. Entries that were deflated are inflated. Strict: one disk, no
-  /// encryption, no entries that overlap, and no name twice. Memory is proportional to the number of entries, and to
-  /// what was inflated. Never throws for bad input; the reason says what is wrong and with which entry.
+  /// Reads the directory of `file`, the bytes of a whole archive; the entries point into it. A comment, or up
+  /// to 64 KiB of other bytes, may follow the archive. Entries that were deflated are inflated. Strict: one
+  /// disk, no encryption, no entries that overlap, and no name twice. Memory is proportional to the number of
+  /// entries, and to what was inflated. Never throws for bad input; the reason says what is wrong and with
+  /// which entry.
   static Expected<Archive> parse(std::span<const std::byte> file);
 
   /// By name.
@@ -58,12 +61,15 @@ struct WriterOptions {
 /// Writes an archive, entry by entry, to any place that takes bytes in order.
 class LOCKSTEP_API Writer {
  public:
+  /// Takes the next bytes of the archive.
   using Sink = std::function<void(std::span<const std::byte>)>;
 
+  /// `sink` gets the archive piece by piece, in order.
   explicit Writer(Sink sink, WriterOptions options = {}) : sink_(std::move(sink)), options_(options) {}
 
   /// Appends a file. Names must differ and be shorter than 64 KiB.
   void add(std::string_view name, std::span<const std::byte> bytes);
+  /// The same for a text.
   void add(std::string_view name, std::string_view text) { add(name, std::as_bytes(std::span(text))); }
   /// Writes the directory, without which there is no archive. The last call.
   void finish();

@@ -15,14 +15,14 @@ namespace lockstep {
 /// A physical core, and where it is. A processor is a hardware thread, by the kernel's number.
 struct CpuCore {
   std::vector<int> processors = {};  ///< only usable ones, ascending
-  int socket = 0;
-  int node = 0;     ///< of memory (NUMA)
-  int complex = 0;  ///< cores with the same one share their last cache
+  int socket = 0;                    ///< of the processor
+  int node = 0;                      ///< of memory (NUMA)
+  int complex = 0;                   ///< cores with the same one share their last cache
 };
 
 /// By what ranks are told apart.
 enum class BindingKind {
-  kNone,
+  kNone,        ///< ranks run where the system puts them
   kCores,       ///< the same number of cores each; DeepSpeed's --bind_cores_to_rank
   kNode,        ///< all cores of a NUMA node; from here on torchrun's --numa-binding
   kSocket,      ///< all cores of a socket
@@ -35,13 +35,13 @@ LOCKSTEP_API std::span<const OptionName<BindingKind>> option_names(BindingKind);
 
 /// What was asked for.
 struct BindingOptions {
-  BindingKind kind = BindingKind::kNone;
-  std::vector<int> processors = {};  ///< kCores: divide these, in this order; empty: all usable cores
+  BindingKind kind = BindingKind::kNone;  ///< what a rank is bound to
+  std::vector<int> processors = {};       ///< kCores: divide these, in this order; empty: all usable cores
 };
 
 /// What a rank gets.
 struct RankBinding {
-  std::vector<int> processors = {};
+  std::vector<int> processors = {};  ///< numbers as the system has them
   int threads = 1;  ///< its cores, at least one; of processors that were listed, their number
 };
 

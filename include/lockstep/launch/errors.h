@@ -11,6 +11,7 @@ namespace lockstep {
 /// kExitCode, which is what shells make of SIGTERM.
 class LOCKSTEP_API Terminated : public Error {
  public:
+  /// What a program exits with after the signal: 128 + SIGTERM.
   static constexpr int kExitCode = 143;
 
   using Error::Error;
@@ -22,6 +23,7 @@ class LOCKSTEP_API Terminated : public Error {
 /// ProcessExitedException.
 class LOCKSTEP_API ProcessError : public Error {
  public:
+  /// `rank` ended with `exit_code`.
   ProcessError(const ErrorParts& parts, int rank, int exit_code);
   ~ProcessError() override;
 

@@ -29,10 +29,13 @@ class LOCKSTEP_API StreamChoice {
   /// `3` for all ranks, or `0:3,1:1` by local rank. The error says what would be accepted.
   static Expected<StreamChoice> parse(std::string_view text);
 
+  /// Whether standard output of the rank is meant.
   bool has_stdout(int local_rank) const { return (of(local_rank) & 1) != 0; }
+  /// Whether standard error of the rank is meant.
   bool has_stderr(int local_rank) const { return (of(local_rank) & 2) != 0; }
   /// The largest local rank that is named; -1: none is.
   int last_rank() const { return by_rank_.empty() ? -1 : by_rank_.rbegin()->first; }
+  /// Whether nothing is meant.
   bool is_none() const { return all_ == 0 && by_rank_.empty(); }
 
  private:
@@ -115,14 +118,14 @@ struct LaunchOptions {
 struct ProgramOptions {
   std::vector<std::string> command = {};  ///< program and arguments; `*.py` is run by python3 -u
   LaunchOptions launch = {};              ///< main_port 0: a free one, for each attempt
-  OutputOptions output = {};
-  BindingOptions binding = {};  ///< then OMP_NUM_THREADS is a rank's cores, unless it is set
-  std::string run_id = "none";  ///< what the ranks know the job by
-  bool no_python = false;       ///< `*.py` is executed itself, too
-  int max_restarts = 0;         ///< times that all ranks are started anew after one has failed, >= 0
-  int first_rank = -1;          ///< of this node; -1: all nodes have as many ranks
-  int world_size = 0;           ///< of the job; 0: all nodes have as many ranks
-  bool tied_to_stdin = false;   ///< ranks get /dev/null; when stdin ends, all end at once
+  OutputOptions output = {};              ///< where output of ranks goes
+  BindingOptions binding = {};            ///< then OMP_NUM_THREADS is a rank's cores, unless it is set
+  std::string run_id = "none";            ///< what the ranks know the job by
+  bool no_python = false;                 ///< `*.py` is executed itself, too
+  int max_restarts = 0;        ///< times that all ranks are started anew after one has failed, >= 0
+  int first_rank = -1;         ///< of this node; -1: all nodes have as many ranks
+  int world_size = 0;          ///< of the job; 0: all nodes have as many ranks
+  bool tied_to_stdin = false;  ///< ranks get /dev/null; when stdin ends, all end at once
   /// Where the launchers of several nodes meet. Then num_nodes and node_rank are what the rendezvous gives,
   /// and rank 0 gets a free port. Empty: this node is alone.
   std::optional<RendezvousOptions> rendezvous = {};

@@ -24,7 +24,7 @@ namespace lockstep {
 
 /// A program that executes a command on another host, called as ssh is: options, host, command.
 struct RemoteShell {
-  std::string program = "ssh";
+  std::string program = "ssh";              ///< what reaches a host
   std::vector<std::string> arguments = {};  ///< of the user; before ours, as ssh takes the first of two
   int port = 0;                             ///< 0: the program's own choice
 };
@@ -39,9 +39,9 @@ struct HostsOptions {
   /// Hosts with which the job goes on when others are lost, at no cost of a restart: 1 to all; 0: it ends
   /// with the first one that is lost, as it does in any case without the first host.
   int min_hosts = 0;
-  RemoteShell shell = {};
-  std::string main_address = {};  ///< empty: an address of the first host
-  int main_port = 29'500;
+  RemoteShell shell = {};                           ///< how hosts are reached
+  std::string main_address = {};                    ///< empty: an address of the first host
+  int main_port = 29'500;                           ///< where the launchers meet on the first host
   std::chrono::milliseconds start_timeout{60'000};  ///< until all hosts must have answered
   std::chrono::milliseconds grace = kHostGrace;     ///< that a host has to stop its ranks
 };

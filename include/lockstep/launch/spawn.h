@@ -24,9 +24,11 @@ struct SpawnOptions {
 template <class T>
 struct SpawnResult {
   static_assert(std::is_trivially_copyable_v<T>, "specialise lockstep::SpawnResult for this type");
+  /// The bytes that travel to the parent.
   static std::string to_bytes(const T& value) {
     return std::string(reinterpret_cast<const char*>(&value), sizeof value);
   }
+  /// The value of what to_bytes() gave.
   static T from_bytes(const std::string& bytes) {
     T value;
     std::memcpy(&value, bytes.data(), sizeof value);
@@ -34,18 +36,24 @@ struct SpawnResult {
   }
 };
 
+/// A text travels as it is.
 template <>
 struct SpawnResult<std::string> {
+  /// The text itself.
   static std::string to_bytes(std::string value) { return value; }
+  /// The text itself.
   static std::string from_bytes(std::string bytes) { return bytes; }
 };
 
+/// Items travel as they lie in memory, one after the other.
 template <class T>
 struct SpawnResult<std::vector<T>> {
   static_assert(std::is_trivially_copyable_v<T>, "specialise lockstep::SpawnResult for this type");
+  /// The bytes that travel to the parent.
   static std::string to_bytes(const std::vector<T>& values) {
     return std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T));
   }
+  /// The value of what to_bytes() gave.
   static std::vector<T> from_bytes(const std::string& bytes) {
     std::vector<T> values(bytes.size() / sizeof(T));
     if (!values.empty()) std::memcpy(values.data(), bytes.data(), bytes.size());

@@ -71,12 +71,14 @@ class LOCKSTEP_API Logger {
   /// The experiment, and the run in it; empty where a logger has none. May claim the run's folder.
   /// @throws IoError when that folder cannot be made
   virtual std::string name() const { return {}; }
+  /// What tells runs of one name apart; empty: nothing.
   virtual std::string version() const { return {}; }
 
   /// The folder of all experiments, and that of this run; empty where a logger has none. log_dir() may
   /// claim the run's folder.
   /// @throws IoError when that folder cannot be made
   virtual std::filesystem::path save_dir() const { return {}; }
+  /// The folder it writes to; empty: none.
   virtual std::filesystem::path log_dir() const { return {}; }
 };
 

@@ -35,6 +35,7 @@ class LOCKSTEP_API Mean final : public Metric {
   /// `value`, and 1 where it is left out.
   /// @throws DataError for shapes or dtypes that do not fit, and for NaN under NanStrategy::kError
   void update(const at::Tensor& value, const at::Tensor& weight = {});
+  /// Takes a value in, which counts `weight` times.
   void update(double value, double weight = 1);
 
   /// As update(), and gives the mean of these alone. Not Collective.
@@ -55,6 +56,7 @@ class LOCKSTEP_API Aggregator : public Metric {
   /// Takes up all elements of `value`, real.
   /// @throws DataError for other dtypes, and for NaN under NanStrategy::kError
   void update(const at::Tensor& value);
+  /// Takes a value in.
   void update(double value);
 
   /// As update(), and gives the result for these alone. Not Collective.

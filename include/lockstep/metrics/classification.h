@@ -36,6 +36,7 @@ class LOCKSTEP_API StatScores : public PredictionMetric {
   /// @throws ConfigError for a task whose fields are out of range
   StatScores(std::string name, const ClassificationTask& task, Average average);
 
+  /// What is classified.
   const ClassificationTask& task() const { return task_; }
 
  private:

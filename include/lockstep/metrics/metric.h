@@ -79,6 +79,7 @@ class LOCKSTEP_API Metric {
   /// Goes back to this rank's own states. @throws ConfigError when it is not synced
   void unsync();
 
+  /// Whether the state is that of all ranks.
   bool is_synced() const;
 
   /// Updates on this rank since reset().
@@ -94,7 +95,7 @@ class LOCKSTEP_API Metric {
  protected:
   /// A state that was declared.
   struct StateId {
-    std::size_t index;
+    std::size_t index;  ///< its place among the states that were declared
   };
 
   explicit Metric(std::string name);
@@ -152,6 +153,7 @@ class LOCKSTEP_API PredictionMetric : public Metric {
   virtual bool has_states_of(const PredictionMetric& other) const;
 
  protected:
+  /// As Metric.
   using Metric::Metric;
 
  private:

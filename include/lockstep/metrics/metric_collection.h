@@ -31,8 +31,8 @@ struct MetricCollectionOptions {
 
 /// A metric of a collection, which owns it.
 struct NamedMetric {
-  std::string name;
-  Metric* metric;
+  std::string name;  ///< of the metric, without prefix and postfix
+  Metric* metric;    ///< owned by the collection
 };
 
 /// Metrics by name, in the order in which they were added. Metrics whose states are equal by construction
@@ -48,11 +48,14 @@ class LOCKSTEP_API MetricCollection {
   void add(std::string name, M metric) {
     add(std::move(name), std::make_unique<M>(std::move(metric)));
   }
+  /// Adds a metric under the name of its class.
   template <std::derived_from<PredictionMetric> M>
   void add(M metric) {
     auto name = metric.name();
     add(std::move(name), std::move(metric));
   }
+  /// Adds a metric under a name of its own.
+  /// @throws ConfigError where the name is taken
   void add(std::string name, std::unique_ptr<PredictionMetric> metric);
 
   /// Takes up a batch in all metrics, or, where it fits one of them not, in none.
@@ -64,7 +67,9 @@ class LOCKSTEP_API MetricCollection {
 
   /// As those of Metric, of all metrics together. sync() is Collective and blocking.
   void reset();
+  /// Makes the states those of all ranks. *Collective.*
   void sync(const Communicator& comm);
+  /// Goes back to this rank's states.
   void unsync();
 
   /// Each metric's state under the name that it was added with.

@@ -23,9 +23,9 @@ LOCKSTEP_API std::span<const OptionName<ClipAlgorithm>> option_names(ClipAlgorit
 
 /// value <= 0: no clipping.
 struct GradientClip {
-  double value = 0;
-  EnumOption<ClipAlgorithm> algorithm = ClipAlgorithm::kNorm;
-  double norm_type = 2.0;           ///< kNorm: p of the norm, > 0 or infinity
+  double value = 0;                                            ///< the greatest norm, or the greatest element
+  EnumOption<ClipAlgorithm> algorithm = ClipAlgorithm::kNorm;  ///< what is limited
+  double norm_type = 2.0;                                      ///< kNorm: p of the norm, > 0 or infinity
   bool error_if_nonfinite = false;  ///< kNorm: an error instead of gradients that are zero or NaN
 };
 

@@ -21,8 +21,8 @@ struct StateSwap;
 
 /// A parameter (or a shard of one) and its name in the model, such as `net.0.weight`.
 struct NamedParameter {
-  std::string name;
-  at::Tensor tensor;
+  std::string name;   ///< dotted, as the module has it
+  at::Tensor tensor;  ///< the parameter itself, which shares its memory
 };
 
 /// One tensor of an optimizer's state. It aliases the optimizer's memory: writing to it changes the state.
@@ -47,9 +47,9 @@ class LOCKSTEP_API Optimizer {
     std::string pattern;                       ///< glob that chose the parameters; empty for the rest
     std::vector<std::string> parameters = {};  ///< names, in the model's order
     double lr = 0.0;                           ///< learning rate of the next step
-    double initial_lr = 0.0;  ///< learning rate before any scheduler: schedulers start from it
-    double weight_decay = 0.0;
-    std::optional<double> momentum = {};              ///< where the optimizer has one (SGD, Muon)
+    double initial_lr = 0.0;              ///< learning rate before any scheduler: schedulers start from it
+    double weight_decay = 0.0;            ///< decay of weights
+    std::optional<double> momentum = {};  ///< where the optimizer has one (SGD, Muon)
     std::optional<std::array<double, 2>> betas = {};  ///< where the optimizer has them (Adam, Lion)
   };
 
@@ -112,6 +112,7 @@ class LOCKSTEP_API Optimizer {
 
   /// The groups: those with a pattern in the order given, then the rest. Change values, never the parameters.
   std::vector<Group>& groups() { return groups_; }
+  /// The groups, to read.
   const std::vector<Group>& groups() const { return groups_; }
 
   /// Adds a group, the last from now on, with the settings of the first one but for the learning rate, and

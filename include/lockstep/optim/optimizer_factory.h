@@ -38,14 +38,15 @@ class LOCKSTEP_API PieceExchange {
 
   /// A tensor in the shape of a parameter, of which this rank has `elements`, flat.
   struct Part {
-    std::string parameter;
-    at::Tensor elements;
-    double cost = 1.0;  ///< of changing the whole; any unit
+    std::string parameter;  ///< dotted name
+    at::Tensor elements;    ///< this rank's share, flat
+    double cost = 1.0;      ///< of changing the whole; any unit
   };
   /// Replaces each of `parts`, all of one dtype, by what `change` makes of the whole: on one of the ranks,
   /// which gets the whole in its shape and gives the same number of elements. Each rank changes its share,
   /// one at a time. Collective, blocking.
   using Change = std::function<at::Tensor(const at::Tensor& whole)>;
+  /// Changes `parts` by `change`, as Change says. Collective, blocking.
   virtual void change_whole(std::span<Part> parts, const Change& change) = 0;
 };
 
@@ -53,6 +54,7 @@ class LOCKSTEP_API PieceExchange {
 /// from any function that takes the parameters and returns an Optimizer.
 class LOCKSTEP_API OptimizerFactory {
  public:
+  /// Makes an optimizer of named parameters.
   using Function = std::function<std::unique_ptr<Optimizer>(std::vector<NamedParameter>)>;
   /// Of optimizers that look at whole tensors, of which ranks may have pieces.
   using PieceFunction =
@@ -112,8 +114,8 @@ namespace lockstep {
 /// `return {.optimizer = AdamW{.lr = 3e-4}, .lr_scheduler = LRScheduler{.scheduler = StepLR{.step_size =
 /// 10}}};`
 struct Optimizers {
-  OptimizerFactory optimizer = {};
-  std::optional<LRScheduler> lr_scheduler = {};
+  OptimizerFactory optimizer = {};               ///< what steps the parameters
+  std::optional<LRScheduler> lr_scheduler = {};  ///< what changes its learning rate; none: nothing
   /// Whose parameters it trains: a part of the module, such as a GAN's generator. All of the module's where
   /// none is named. Of several optimizers name either every one's part or none's; parts share no parameter.
   std::shared_ptr<torch::nn::Module> module = {};

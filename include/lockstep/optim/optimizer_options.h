@@ -68,7 +68,7 @@ struct LBFGS {
   double tolerance_grad = 1e-7;      ///< >= 0: a largest gradient of that ends the step
   double tolerance_change = 1e-9;    ///< >= 0: a smaller change of loss or parameters ends the step
   int history_size = 100;            ///< updates remembered, >= 1; each takes the parameters' memory twice
-  LineSearch line_search_fn = LineSearch::kNone;
+  LineSearch line_search_fn = LineSearch::kNone;  ///< how the length of a step is found
 };
 
 // Adagrad's settings.

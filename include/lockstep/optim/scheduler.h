@@ -48,6 +48,7 @@ class LOCKSTEP_API Scheduler {
   /// The learning rates this scheduler set last, by group.
   std::vector<double> last_lr() const { return state_.last_lrs; }
 
+  /// What it must remember to go on in another process.
   const SchedulerState& state() const { return state_; }
 
   /// Continues where `state` was taken, and sets the rates of that moment.

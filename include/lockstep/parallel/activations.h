@@ -66,6 +66,7 @@ auto checkpoint(const CheckpointOptions& options, Function function, Arguments..
   return std::invoke(function, arguments...);
 }
 
+/// Runs `function(arguments...)` without keeping what backward needs of it; backward runs it again.
 template <class Function, class... Arguments>
 requires std::invocable<Function&, Arguments&...>
 auto checkpoint(Function function, Arguments... arguments) {
@@ -96,6 +97,7 @@ class LOCKSTEP_API ActivationCheckpointing {
   ActivationCheckpointing(std::string_view text);
   ActivationCheckpointing(const char* text) : ActivationCheckpointing(std::string_view(text)) {}
 
+  /// Whether activations are computed again.
   bool is_on() const { return is_on_; }
   /// Empty: every unit.
   const std::optional<WrapPolicy>& policy() const { return policy_; }
@@ -139,6 +141,7 @@ struct LOCKSTEP_API OptionType<ActivationCheckpointing> {
 LOCKSTEP_API void apply_activation_checkpointing(const torch::nn::Module& module,
                                                  const WrapPolicy& policy = {});
 
+/// Where activations go while nobody needs them.
 struct ActivationOffload {
   std::filesystem::path directory = {};  ///< must be there; empty: that of temporary files
   std::int64_t min_bytes = 1 << 20;      ///< smaller tensors stay in memory

@@ -57,11 +57,16 @@ LOCKSTEP_API void safe_update_full_grad_vectorized(
 /// The same of this rank's run, which may be empty; all of it, flat, where the parameter is not sharded. Not
 /// Collective; gradients are set by all ranks alike, each its run.
 LOCKSTEP_API at::Tensor safe_get_local_fp32_param(const at::Tensor& parameter);
+/// Sets this rank's run. Not Collective.
 LOCKSTEP_API void safe_set_local_fp32_param(const at::Tensor& parameter, const at::Tensor& value);
+/// This rank's run of the gradient. Not Collective.
 LOCKSTEP_API at::Tensor safe_get_local_grad(const at::Tensor& parameter);
+/// Sets this rank's run of the gradient. Not Collective.
 LOCKSTEP_API void safe_set_local_grad(const at::Tensor& parameter, const at::Tensor& value);
+/// This rank's run of an optimizer state such as "exp_avg". Not Collective.
 LOCKSTEP_API at::Tensor safe_get_local_optimizer_state(const at::Tensor& parameter, const std::string& kind,
                                                        lockstep::Optimizer& optimizer);
+/// Sets this rank's run of an optimizer state. Not Collective.
 LOCKSTEP_API void safe_set_local_optimizer_state(const at::Tensor& parameter, const at::Tensor& value,
                                                  const std::string& kind, lockstep::Optimizer& optimizer);
 

@@ -25,6 +25,7 @@ namespace lockstep {
 /// several with commas between.
 class LOCKSTEP_API WrapPolicy {
  public:
+  /// Whether a module becomes a unit.
   using Predicate = std::function<bool(const torch::nn::Module& module)>;
 
   /// Every block of a kind that stands beside others of its kind, such as the layers of a transformer; small
@@ -55,18 +56,25 @@ class LOCKSTEP_API WrapPolicy {
   /// Whether it is a mistake to match nothing; the default and none() suit every model.
   bool must_match() const;
 
+  /// Blocks that occur more than once in a list.
   struct RepeatedBlocks {};
+  /// No units but the whole model.
   struct None {};
+  /// Modules of at least so many parameters.
   struct MinNumParams {
-    std::int64_t elements;
+    std::int64_t elements;  ///< parameters, at least
   };
+  /// Modules of some types.
   struct TypeNames {
-    std::vector<std::string> names;
+    std::vector<std::string> names;  ///< names of C++ types, with or without their namespaces
   };
+  /// Modules by type, by dotted name, or by the end of it.
   struct Modules {
-    std::vector<std::string> types, names, name_suffixes;
+    std::vector<std::string> types, names, name_suffixes;  ///< any of them is enough
   };
+  /// One of these rules.
   using Rule = std::variant<RepeatedBlocks, None, MinNumParams, TypeNames, Modules, Predicate>;
+  /// The rule it was made with.
   const Rule& rule() const { return rule_; }
 
  private:

@@ -18,6 +18,7 @@ class Module;
 
 namespace lockstep::zero {
 
+/// How a model is built in shards.
 struct InitOptions {
   bool enabled = true;  ///< false: the scope does nothing
 };
@@ -39,6 +40,7 @@ class LOCKSTEP_API Init {
   std::optional<DeferredInit> scope_;
 };
 
+/// How parameters are gathered.
 struct GatherOptions {
   std::optional<int> modifier_rank = {};  ///< whose writes are kept; none: nobody may write
   bool enabled = true;                    ///< false: the guard does nothing
@@ -69,6 +71,7 @@ class LOCKSTEP_API GatheredParameters {
   /// @throws ConfigError for a modifier_rank that is none, or `ranks` that are not those of the shards;
   /// CollectiveMismatch naming ranks that gave other parameters or another modifier_rank
   GatheredParameters(const torch::nn::Module& module, const Communicator& ranks, GatherOptions options = {});
+  /// Gathers `parameters`, which `ranks` share. *Collective.*
   GatheredParameters(std::span<const at::Tensor> parameters, const Communicator& ranks,
                      GatherOptions options = {});
   /// Does not communicate. Without close() what was written is dropped, and a warning says so unless an

@@ -53,6 +53,7 @@ class LOCKSTEP_API GradScaler {
   /// 0
   explicit GradScaler(const GradScalerOptions& options = {});
 
+  /// Whether losses are scaled at all.
   bool is_enabled() const { return options_.enabled; }
 
   /// `outputs` times the scale; a scalar comes out in float32 at least.
@@ -79,6 +80,7 @@ class LOCKSTEP_API GradScaler {
   /// found_inf() says otherwise. Returns whether it was taken.
   /// @throws Error before scale(), when called twice before update(), or when no gradient is defined
   bool step(Optimizer& optimizer);
+  /// The same with `update` in place of the optimizer's step().
   bool step(Optimizer& optimizer, const std::function<void()>& update);
 
   /// Beyond torch: step() that waits for no device where the optimizer can leave a step out by itself
@@ -104,7 +106,9 @@ class LOCKSTEP_API GradScaler {
   /// Beyond torch: steps since the scaler was made, those of them that were left out, and those of these
   /// since the last that was taken. The latter two wait for a device where steps were taken lazily.
   std::int64_t steps() const { return steps_; }
+  /// Those of them that were left out.
   std::int64_t skipped_steps() const { return skipped_ + left_out_on_device().total; }
+  /// Those of these since the last that was taken.
   std::int64_t skipped_in_a_row() const;
   /// Beyond torch: those that were left out, also before a state was loaded.
   std::int64_t total_skipped_steps() const { return total_skipped_ + left_out_on_device().total; }
@@ -113,8 +117,11 @@ class LOCKSTEP_API GradScaler {
   double get_scale() const;
   /// Beyond torch: whether get_scale() waits for no device.
   bool knows_scale() const { return !scale_.defined() || scale_.is_cpu(); }
+  /// What the scale is multiplied by after enough good steps.
   double get_growth_factor() const { return options_.growth_factor; }
+  /// What the scale is multiplied by after a bad step.
   double get_backoff_factor() const { return options_.backoff_factor; }
+  /// Good steps in a row after which the scale grows.
   std::int64_t get_growth_interval() const { return options_.growth_interval; }
 
   /// torch's state_dict(): scale, growth_factor, backoff_factor, growth_interval, _growth_tracker; with

@@ -51,6 +51,7 @@ class LOCKSTEP_API Precision {
   /// What scales losses and gradients, and leaves out steps on gradients that are not finite; null where
   /// nothing does. Owned by the precision.
   GradScaler* grad_scaler() { return scaler_.get(); }
+  /// The scaler of losses; null: there is none.
   const GradScaler* grad_scaler() const { return scaler_.get(); }
   /// Gives it a scaler, or another one; for precisions that need one, and strategies that have rules of their
   /// own. @throws as GradScaler()

@@ -35,7 +35,7 @@ struct Bf16Mixed {
 /// Autocast to float16 in the forward pass, losses scaled; parameters, gradients and optimizer in float32:
 /// "16-mixed".
 struct Fp16Mixed {
-  GradScalerOptions scaler = {};
+  GradScalerOptions scaler = {};   ///< how losses are scaled
   std::string_view given_as = {};  ///< as above
 };
 
@@ -47,6 +47,7 @@ LOCKSTEP_API void describe(OptionVisitor& visitor, Fp16Mixed& options);
 class LOCKSTEP_API PrecisionOptions
     : public NamedVariant<Fp32, Bf16Mixed, Fp16Mixed, Fp64, Fp16True, Bf16True, std::shared_ptr<Precision>> {
  public:
+  /// What names an alternative.
   using NamedVariant::NamedVariant;
   PrecisionOptions(std::string_view name);
   PrecisionOptions(const std::string& name) : PrecisionOptions(std::string_view(name)) {}

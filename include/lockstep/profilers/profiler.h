@@ -14,7 +14,13 @@
 namespace lockstep {
 
 /// What kind of work an action is; time lines colour and filter by it.
-enum class ActionCategory : std::uint8_t { kHook, kCollective, kOperator, kData, kCheckpoint };
+enum class ActionCategory : std::uint8_t {
+  kHook,        ///< a hook of a module or callback
+  kCollective,  ///< a collective, or a message between ranks
+  kOperator,    ///< an operator of LibTorch
+  kData,        ///< waiting for a batch
+  kCheckpoint   ///< saving or loading
+};
 
 /// The name of `category` in files: "hook", "collective", "operator", "data", "checkpoint".
 LOCKSTEP_API std::string_view category_name(ActionCategory category);
@@ -37,7 +43,9 @@ class LOCKSTEP_API Action {
   /// The action called `name` (UTF-8). The category counts the first time that a name is given. Thread-safe.
   explicit Action(std::string_view name, ActionCategory category = ActionCategory::kHook);
 
+  /// The name it was made with.
   const std::string& name() const { return info_->name; }
+  /// What kind of action it is.
   ActionCategory category() const { return info_->category; }
   /// Its place in all().
   std::uint32_t index() const { return info_->index; }
@@ -108,15 +116,18 @@ class LOCKSTEP_API Profiler {
   /// Begins to measure `action` in this thread; a scope of profile() is shorter and cannot be left open.
   /// @throws ConfigError when this thread has started it already
   void start(Action action);
+  /// The same by name, which is looked up.
   void start(std::string_view name) { start(Action(name)); }
 
   /// Ends what this thread's start() began.
   /// @throws ConfigError when this thread did not start it
   void stop(Action action);
+  /// The same by name, which is looked up.
   void stop(std::string_view name) { stop(Action(name)); }
 
   /// Measures `action` until the scope ends. Scopes may nest, also of one action: each call counts.
   [[nodiscard]] ProfileScope profile(Action action) noexcept;
+  /// Starts an action, which the returned object stops.
   [[nodiscard]] ProfileScope profile(std::string_view name);
 
  protected:

@@ -23,31 +23,32 @@ struct MetricPoint {
 
 /// All values of one metric.
 struct MetricCurve {
-  std::string name = {};
+  std::string name = {};                 ///< of the metric
   std::vector<MetricPoint> points = {};  ///< by step; at least one
 };
 
 /// summary.json. What the file does not say is absent or empty.
 struct RunSummary {
-  std::string status = {};
-  std::string strategy = {};
-  std::string precision = {};
-  std::string comm_backend = {};
-  std::optional<std::int64_t> world_size = {};
-  std::optional<std::int64_t> epochs = {};
-  std::optional<std::int64_t> steps = {};
-  std::optional<std::int64_t> samples = {};
-  std::optional<double> seconds = {};  ///< of the loop
-  std::optional<double> samples_per_second = {};
-  std::optional<double> start_to_first_collective_s = {};
-  std::optional<double> bytes_sent_per_step = {};
-  std::vector<std::int64_t> peak_rss_bytes_per_rank = {};
-  std::map<std::string, std::string> versions = {};  ///< {"libtorch", "2.13.0"}
+  std::string status = {};                        ///< how the run ended
+  std::string strategy = {};                      ///< that it trained with
+  std::string precision = {};                     ///< that it trained with
+  std::string comm_backend = {};                  ///< what carried bytes between ranks
+  std::optional<std::int64_t> world_size = {};    ///< ranks
+  std::optional<std::int64_t> epochs = {};        ///< that were trained
+  std::optional<std::int64_t> steps = {};         ///< optimizer steps
+  std::optional<std::int64_t> samples = {};       ///< that were trained
+  std::optional<double> seconds = {};             ///< of the loop
+  std::optional<double> samples_per_second = {};  ///< of the loop
+  std::optional<double> start_to_first_collective_s =
+      {};                                          ///< from the program's start to its first collective
+  std::optional<double> bytes_sent_per_step = {};  ///< in collectives and messages
+  std::vector<std::int64_t> peak_rss_bytes_per_rank = {};  ///< resident memory, by rank
+  std::map<std::string, std::string> versions = {};        ///< {"libtorch", "2.13.0"}
 };
 
 /// How a rank of a failed run ended.
 struct RankEnd {
-  std::int64_t rank = 0;
+  std::int64_t rank = 0;        ///< from 0
   std::string end = {};         ///< "SIGKILL", "exit code 1"; "stopped by the launcher"
   std::string collective = {};  ///< the last one: "all_reduce seq 33"
   std::string error = {};       ///< what it threw
@@ -56,19 +57,19 @@ struct RankEnd {
 
 /// failure.json.
 struct RunFailure {
-  std::string message = {};
+  std::string message = {};         ///< of the error
   std::vector<RankEnd> ranks = {};  ///< the one that failed first, then the others
 };
 
 /// Where the time of one rank went, of its main thread: the parts add up to `span_s`, but for what no action
 /// covers. In seconds.
 struct RankTimes {
-  int rank = 0;
-  double span_s = 0;  ///< from the first action's begin to the last one's end
-  double compute_s = 0;
-  double communication_s = 0;
-  double data_s = 0;
-  double checkpoint_s = 0;
+  int rank = 0;                           ///< from 0
+  double span_s = 0;                      ///< from the first action's begin to the last one's end
+  double compute_s = 0;                   ///< spent in computing
+  double communication_s = 0;             ///< spent in collectives
+  double data_s = 0;                      ///< spent in waiting for data
+  double checkpoint_s = 0;                ///< spent in saving checkpoints
   double background_communication_s = 0;  ///< collectives of other threads, beside all that
   std::uint64_t dropped_events = 0;       ///< older ones, which the trace did not keep
 };
@@ -77,31 +78,31 @@ struct RankTimes {
 struct ArrivalSkew {
   std::uint64_t collectives = 0;  ///< that all ranks called
   double median_s = 0;            ///< between the first rank and the last one
-  double p90_s = 0;
-  int last_rank = 0;           ///< who came last most often
-  double last_rank_share = 0;  ///< in how many of them, 0 to 1
+  double p90_s = 0;               ///< nine of ten are below
+  int last_rank = 0;              ///< who came last most often
+  double last_rank_share = 0;     ///< in how many of them, 0 to 1
 };
 
 /// The time lines of one stage ("fit", "validate", ...).
 struct StageTimes {
-  std::string stage = {};
+  std::string stage = {};                ///< as the profiler names it
   std::vector<RankTimes> ranks = {};     ///< by rank; at least one
   std::optional<ArrivalSkew> skew = {};  ///< absent for one rank and for clocks that cannot be compared
 };
 
 /// A row in the report of the simple or the advanced profiler.
 struct ProfiledAction {
-  std::string name = {};
-  double total_s = 0;
-  std::optional<std::int64_t> calls = {};
+  std::string name = {};                   ///< of the action
+  double total_s = 0;                      ///< of all calls
+  std::optional<std::int64_t> calls = {};  ///< how often; none: not known
 };
 
 /// One run.
 struct RunRecord {
-  std::filesystem::path folder = {};
-  std::vector<MetricCurve> curves = {};  ///< by name
-  std::optional<RunSummary> summary = {};
-  std::optional<RunFailure> failure = {};
+  std::filesystem::path folder = {};       ///< of the run
+  std::vector<MetricCurve> curves = {};    ///< by name
+  std::optional<RunSummary> summary = {};  ///< summary.json; none: there is no such file
+  std::optional<RunFailure> failure = {};  ///< failure.json; none: there is no such file
   std::vector<std::pair<std::string, std::string>> config =
       {};                                    ///< dotted key and value, in the file's order
   std::vector<StageTimes> times = {};        ///< of traces, by stage

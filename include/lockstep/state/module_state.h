@@ -18,6 +18,7 @@ struct IncompatibleKeys {
   std::vector<std::string> missing_keys = {};  ///< names of the module, which keeps its own values for them
   std::vector<std::string> unexpected_keys = {};  ///< names of what was loaded, which were ignored
 
+  /// Whether every key had its place.
   bool empty() const { return missing_keys.empty() && unexpected_keys.empty(); }
 };
 

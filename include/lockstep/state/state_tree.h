@@ -60,8 +60,11 @@ class LOCKSTEP_API StateList {
   template <class Range>
   explicit StateList(const Range& values);
 
+  /// Adds a value at the end.
   void push_back(StateValue value);
+  /// How many values there are.
   std::size_t size() const;
+  /// The values, in order.
   std::span<const StateValue> values() const;
 
   /// The value number `index`, as StateTree::get.
@@ -113,9 +116,12 @@ class LOCKSTEP_API StateTree {
 
   /// The value under `name`, or null.
   const StateValue* find(std::string_view name) const;
+  /// Whether there is an entry of that name.
   bool contains(std::string_view name) const { return find(name) != nullptr; }
 
+  /// Whether there is no entry.
   bool empty() const;
+  /// How many entries there are.
   std::size_t size() const;
   /// Names and values, in order.
   std::span<const Entry> entries() const;
@@ -154,6 +160,7 @@ struct LOCKSTEP_API StateValue : std::variant<at::Tensor, std::int64_t, double, 
 
   /// "tensor", "integer", "number", "bool", "string", "bytes", "tree", "list" or "shard".
   std::string_view kind() const;
+  /// What errors call a value of this type.
   template <class T>
   static std::string_view kind_of();
 
@@ -161,12 +168,14 @@ struct LOCKSTEP_API StateValue : std::variant<at::Tensor, std::int64_t, double, 
   std::string describe() const;
 
   void move_to(std::string path);  ///< sets the path, also of branches
+  /// The value with each tensor in it replaced by what `change` makes of it.
   StateValue with_tensors(const TensorChange& change) const;
 };
 
+/// One entry of a StateTree.
 struct StateTree::Entry {
-  std::string name;
-  StateValue value;
+  std::string name;  ///< of the entry
+  StateValue value;  ///< what it holds
 };
 
 /// How `got` differs from `expected`, a line for each path: `epoch: expected integer 3, got integer 4`.

@@ -31,8 +31,8 @@ class Precision;
 
 /// How many ranks a node runs, and on how many nodes.
 struct WorldShape {
-  int devices = 1;  ///< ranks on this node
-  int num_nodes = 1;
+  int devices = 1;    ///< ranks on this node
+  int num_nodes = 1;  ///< hosts of the job
 };
 
 /// Tells `environment` the size of the world and this process's rank in it, where it does not know
@@ -53,6 +53,7 @@ class LOCKSTEP_API Strategy {
   /// This rank's device, where modules are put. The CPU unless set_root_device() says otherwise, which
   /// Trainer and Fabric call before setup_environment(). Not Collective.
   at::Device root_device() const { return root_device_; }
+  /// Called once, when the rank's device is known.
   void set_root_device(at::Device device) { root_device_ = device; }
 
   /// Forms the group of ranks; blocks until all have arrived or the strategy's deadline has passed.

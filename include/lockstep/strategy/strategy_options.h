@@ -29,6 +29,7 @@ struct SingleDevice {};
 class LOCKSTEP_API StrategyOptions
     : public NamedVariant<Auto, SingleDevice, Ddp, Fsdp, DeepSpeed, std::shared_ptr<Strategy>> {
  public:
+  /// What names an alternative.
   using NamedVariant::NamedVariant;
   StrategyOptions(std::string_view name);
   StrategyOptions(const std::string& name) : StrategyOptions(std::string_view(name)) {}
@@ -37,8 +38,8 @@ class LOCKSTEP_API StrategyOptions
 
 /// How the ranks of a strategy come to be: what options of several ranks have in common.
 struct RankStart {
-  StartMethod start_method = StartMethod::kAuto;
-  EnvironmentChoice cluster_environment = {};
+  StartMethod start_method = StartMethod::kAuto;  ///< how ranks come to be
+  EnvironmentChoice cluster_environment = {};     ///< who told each rank its place
 };
 
 /// Those of `options`; nothing for strategies that do not say.

@@ -87,6 +87,7 @@ LOCKSTEP_API void fault_point(std::int64_t step);
 
 /// For LOCKSTEP_RANK_BODY.
 struct LOCKSTEP_API RegisteredRankBody {
+  /// Makes `body` known under `name` before main() begins.
   RegisteredRankBody(const char* name, RankBody body);
 };
 

@@ -19,8 +19,8 @@ struct CountedCall {
   std::string name = {};    ///< "all_reduce", ...; for a mark what mark() was given
   std::uint64_t bytes = 0;  ///< of the tensor that is reduced, sent or received; 0 for a barrier
   bool is_async = false;    ///< whether it was issued without waiting
-  bool is_mark = false;
-  std::chrono::steady_clock::time_point issued_at = {};
+  bool is_mark = false;     ///< whether it is a mark of the test, and no collective
+  std::chrono::steady_clock::time_point issued_at = {};  ///< when it was issued
 };
 
 /// Wraps a communicator of this rank. Pass communicator() to the code under test; collectives through it, or
@@ -31,6 +31,7 @@ class LOCKSTEP_API CountingBackend {
   explicit CountingBackend(const Communicator& comm);
   ~CountingBackend();
 
+  /// A communicator whose collectives are recorded.
   Communicator communicator() const;
 
   /// Records `name` between collectives: "backward ended".
@@ -41,6 +42,7 @@ class LOCKSTEP_API CountingBackend {
   std::size_t count(std::string_view name = "") const;
   /// Sum of bytes of collectives of that name; of all, without one.
   std::uint64_t bytes(std::string_view name = "") const;
+  /// Forgets what was recorded.
   void clear();
 
  private:
@@ -62,7 +64,9 @@ struct CommFault {
 /// fault: for faults of real connections and processes see testing::run_ranks and --fault.
 class LOCKSTEP_API FaultyBackend {
  public:
+  /// Collectives of communicator() fail as `fault` says.
   FaultyBackend(const Communicator& comm, CommFault fault);
+  /// A communicator whose collectives fail.
   Communicator communicator() const { return communicator_; }
 
  private:

@@ -32,7 +32,9 @@ class LOCKSTEP_API BatchLimit {
   /// Whether nothing is to be run.
   bool is_zero() const;
 
+  /// Reads `10` or `0.25`.
   static Expected<BatchLimit> parse(std::string_view text);
+  /// The text that parse() reads.
   std::string print() const;
 
  private:
@@ -55,9 +57,12 @@ class LOCKSTEP_API FastDevRun {
 
   /// 0: this is no such run.
   int batches() const { return batches_; }
+  /// Whether this is such a run.
   explicit operator bool() const { return batches_ != 0; }
 
+  /// Reads `true`, `false` or a number.
   static Expected<FastDevRun> parse(std::string_view text);
+  /// The text that parse() reads.
   std::string print() const;
 
  private:
@@ -76,6 +81,7 @@ struct OptionType<FastDevRun> {
 /// time. As in Lightning, 1 is every batch and 1.0 once an epoch.
 class LOCKSTEP_API ValCheckInterval {
  public:
+  /// A fraction of an epoch, a number of batches, or a time.
   using Value = std::variant<double, std::int64_t, std::chrono::milliseconds>;
 
   ValCheckInterval() = default;
@@ -86,12 +92,16 @@ class LOCKSTEP_API ValCheckInterval {
   ValCheckInterval(std::chrono::duration<Count, Period> time)
       : value_(std::chrono::duration_cast<std::chrono::milliseconds>(time)) {}
 
+  /// What it was made with.
   const Value& value() const { return value_; }
   /// Once, at the end of an epoch.
   bool is_whole_epoch() const { return value_ == Value(1.0); }
+  /// Whether it is a time.
   bool is_time() const { return std::holds_alternative<std::chrono::milliseconds>(value_); }
 
+  /// Reads `0.5`, `100` or `15m`.
   static Expected<ValCheckInterval> parse(std::string_view text);
+  /// The text that parse() reads.
   std::string print() const;
 
  private:
@@ -113,6 +123,7 @@ struct OptionType<ValCheckInterval> {
 /// Before the first epoch named it is 1.
 class LOCKSTEP_API AccumulationSchedule {
  public:
+  /// Micro-batches per optimizer step, by the epoch from which they hold.
   using Steps = std::map<std::int64_t, int>;
 
   AccumulationSchedule(int micro_batches = 1) : by_epoch_{{0, micro_batches}} {}
@@ -126,7 +137,9 @@ class LOCKSTEP_API AccumulationSchedule {
   /// Whether it is the same in every epoch.
   bool is_constant() const { return by_epoch_.size() == 1 && by_epoch_.begin()->first == 0; }
 
+  /// Reads `4` or `{0: 1, 4: 2}`.
   static Expected<AccumulationSchedule> parse(std::string_view text);
+  /// The text that parse() reads.
   std::string print() const;
 
   bool operator==(const AccumulationSchedule&) const = default;
@@ -137,6 +150,7 @@ class LOCKSTEP_API AccumulationSchedule {
 
 template <>
 struct OptionType<AccumulationSchedule> {
+  /// It is written as a map.
   static constexpr bool kIsMap = true;
   static Expected<AccumulationSchedule> parse(std::string_view text) {
     return AccumulationSchedule::parse(text);

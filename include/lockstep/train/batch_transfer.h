@@ -12,7 +12,11 @@
 namespace lockstep {
 
 /// In the order in which they are called.
-enum class TransferHook { kBefore, kTransfer, kAfter };
+enum class TransferHook {
+  kBefore,    ///< before the batch is moved
+  kTransfer,  ///< in place of the move
+  kAfter      ///< after it was moved
+};
 
 /// The part that does not depend on the type of the batch; the loops see only this.
 class LOCKSTEP_API AnyBatchTransfer {
@@ -35,13 +39,16 @@ class BatchTransfer : public Base {
   virtual std::optional<Batch> on_before_batch_transfer(const Batch& /*batch*/, StepContext& /*step*/) {
     return std::nullopt;
   }
+  /// Moves the batch to the device in one's own way; none: as lockstep does.
   virtual std::optional<Batch> transfer_batch_to_device(const Batch& /*batch*/, StepContext& /*step*/) {
     return std::nullopt;
   }
+  /// Changes the batch on the device; none: it stays as it is.
   virtual std::optional<Batch> on_after_batch_transfer(const Batch& /*batch*/, StepContext& /*step*/) {
     return std::nullopt;
   }
 
+  /// Calls the hook for a batch of this type.
   std::optional<AnyBatch> any_transfer(TransferHook hook, const AnyBatch& batch, StepContext& step) final {
     auto value = transferred(hook, batch.get<Batch>(), step);
     if (!value) return std::nullopt;

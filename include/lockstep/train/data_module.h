@@ -17,7 +17,12 @@
 namespace lockstep {
 
 /// What the loaders of a DataModule are for.
-enum class DataPart { kTrain, kValidation, kTest, kPredict };
+enum class DataPart {
+  kTrain,       ///< for fit
+  kValidation,  ///< for validation
+  kTest,        ///< for tests
+  kPredict      ///< for prediction
+};
 
 /// The part of DataModule that does not depend on the type of the batch; the Trainer sees only this.
 class LOCKSTEP_API AnyDataModule : public AnyBatchTransfer {
@@ -27,6 +32,7 @@ class LOCKSTEP_API AnyDataModule : public AnyBatchTransfer {
   /// Fetch and unpack the data here. Called on one rank of each node, or of the job where
   /// prepare_data_per_node() is false, while the others wait; so keep nothing in members.
   virtual void prepare_data() {}
+  /// Whether one rank of each node prepares the data, and not only rank 0 of the job.
   virtual bool prepare_data_per_node() const { return true; }
 
   /// On every rank, before the loaders of that stage are asked for; kFit needs train and validation.
@@ -54,6 +60,7 @@ class LOCKSTEP_API AnyDataModule : public AnyBatchTransfer {
   virtual bool set_batch_size(std::int64_t /*samples*/) { return false; }
 
   // Bridge to the typed loaders of DataModule<Batch>; empty where there is none.
+  /// The loaders of a part, without the types of their batches.
   virtual LoaderList any_loaders(DataPart part) = 0;
 
  private:
@@ -80,17 +87,23 @@ LOCKSTEP_API void begin_stage(AnyDataModule& data, Stage stage, int local_rank, 
 template <class Batch>
 class DataModule : public BatchTransfer<Batch, AnyDataModule> {
  public:
+  /// What loaders give.
   using BatchType = Batch;
 
   /// None: that stage has no data.
   virtual std::optional<Loader<Batch>> train_dataloader() { return std::nullopt; }
+  /// The loader for validation; none: there is none.
   virtual std::optional<Loader<Batch>> val_dataloader() { return std::nullopt; }
+  /// The loader for tests; none: there is none.
   virtual std::optional<Loader<Batch>> test_dataloader() { return std::nullopt; }
+  /// The loader for prediction; none: there is none.
   virtual std::optional<Loader<Batch>> predict_dataloader() { return std::nullopt; }
 
   /// Several loaders of a stage: override these instead.
   virtual Loaders<Batch> val_dataloaders() { return val_dataloader(); }
+  /// The loaders for tests, where there are several.
   virtual Loaders<Batch> test_dataloaders() { return test_dataloader(); }
+  /// The loaders for prediction, where there are several.
   virtual Loaders<Batch> predict_dataloaders() { return predict_dataloader(); }
 
   LoaderList any_loaders(DataPart part) final {
@@ -111,10 +124,10 @@ class DataModule : public BatchTransfer<Batch, AnyDataModule> {
 /// The data sets of datasets_module(); a null one has no loader.
 template <class Batch>
 struct DataModuleDatasets {
-  DatasetPtr<Batch> train = nullptr;
-  DatasetPtr<Batch> val = nullptr;
-  DatasetPtr<Batch> test = nullptr;
-  DatasetPtr<Batch> predict = nullptr;
+  DatasetPtr<Batch> train = nullptr;    ///< for fit
+  DatasetPtr<Batch> val = nullptr;      ///< for validation
+  DatasetPtr<Batch> test = nullptr;     ///< for tests
+  DatasetPtr<Batch> predict = nullptr;  ///< for prediction
 };
 
 /// A DataModule of data sets that are there already; only training shuffles: Lightning's from_datasets().

@@ -23,44 +23,76 @@ class LOCKSTEP_API Hooks {
  public:
   virtual ~Hooks();
 
+  /// fit, validate, test or predict begins.
   virtual void setup(TrainContext&) {}
+  /// fit, validate, test or predict ends.
   virtual void teardown(TrainContext&) {}
+  /// fit begins.
   virtual void on_fit_start(TrainContext&) {}
+  /// fit ends.
   virtual void on_fit_end(TrainContext&) {}
+  /// The short validation before the first epoch begins.
   virtual void on_sanity_check_start(TrainContext&) {}
+  /// The short validation before the first epoch ends.
   virtual void on_sanity_check_end(TrainContext&) {}
 
+  /// The first epoch is about to begin.
   virtual void on_train_start(TrainContext&) {}
+  /// The last epoch has ended.
   virtual void on_train_end(TrainContext&) {}
+  /// An epoch begins.
   virtual void on_train_epoch_start(TrainContext&) {}
+  /// All batches of an epoch are done.
   virtual void on_train_epoch_end(TrainContext&) {}
+  /// A micro-batch is on the device, and about to be used.
   virtual void on_train_batch_start(StepContext&) {}
+  /// A micro-batch is done, with the optimizer step where one followed.
   virtual void on_train_batch_end(StepContext&, const TrainOutput&) {}
 
+  /// Gradients are about to be forgotten.
   virtual void on_before_zero_grad(StepContext&) {}
+  /// `loss` is what backward begins with.
   virtual void on_before_backward(StepContext&, const at::Tensor& /*loss*/) {}
+  /// backward of a micro-batch is done.
   virtual void on_after_backward(StepContext&) {}
   /// Gradients are complete (accumulated, averaged over ranks) and not clipped yet.
   virtual void on_before_optimizer_step(StepContext&) {}
 
+  /// A validation begins.
   virtual void on_validation_start(TrainContext&) {}
+  /// A validation ends.
   virtual void on_validation_end(TrainContext&) {}
+  /// The batches of a validation are about to come.
   virtual void on_validation_epoch_start(TrainContext&) {}
+  /// All batches of a validation are done.
   virtual void on_validation_epoch_end(TrainContext&) {}
+  /// A batch of a validation is on the device, and about to be used.
   virtual void on_validation_batch_start(StepContext&) {}
+  /// A batch of a validation is done.
   virtual void on_validation_batch_end(StepContext&) {}
 
+  /// A test begins.
   virtual void on_test_start(TrainContext&) {}
+  /// A test ends.
   virtual void on_test_end(TrainContext&) {}
+  /// The batches of a test are about to come.
   virtual void on_test_epoch_start(TrainContext&) {}
+  /// All batches of a test are done.
   virtual void on_test_epoch_end(TrainContext&) {}
+  /// A batch of a test is on the device, and about to be used.
   virtual void on_test_batch_start(StepContext&) {}
+  /// A batch of a test is done.
   virtual void on_test_batch_end(StepContext&) {}
 
+  /// A prediction begins.
   virtual void on_predict_start(TrainContext&) {}
+  /// A prediction ends.
   virtual void on_predict_end(TrainContext&) {}
+  /// The batches of a prediction are about to come.
   virtual void on_predict_epoch_start(TrainContext&) {}
+  /// All batches of a prediction are done.
   virtual void on_predict_epoch_end(TrainContext&) {}
+  /// A batch of a prediction is on the device, and about to be used.
   virtual void on_predict_batch_start(StepContext&) {}
   /// `prediction` is what predict_step gave.
   virtual void on_predict_batch_end(StepContext&, const at::Tensor& /*prediction*/) {}
@@ -71,7 +103,7 @@ class LOCKSTEP_API Hooks {
 
 /// When a callback is called, among others.
 enum class CallbackPlace {
-  kOrdinary,
+  kOrdinary,   ///< in the order in which callbacks were given
   kTuner,      ///< before all other callbacks
   kMonitor,    ///< at the end of a training epoch after the module, whose metrics it looks at
   kCheckpoint  ///< the same, and elsewhere behind all other callbacks
@@ -82,6 +114,7 @@ class LOCKSTEP_API Callback : public Hooks {
  public:
   ~Callback() override;
 
+  /// When it is called, among other callbacks.
   virtual CallbackPlace place() const { return CallbackPlace::kOrdinary; }
 
   /// What its state is kept under: the name of its class. Callbacks of one class are told apart by their

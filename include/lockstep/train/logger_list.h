@@ -21,6 +21,7 @@ class Logger;
 /// that is given back keeps those that code has at that place.
 class LOCKSTEP_API LoggerList {
  public:
+  /// A name such as "csv", or a logger.
   using Item = std::variant<std::string, std::shared_ptr<Logger>>;
 
   LoggerList(bool csv = true);
@@ -33,10 +34,14 @@ class LOCKSTEP_API LoggerList {
   LoggerList(std::vector<Item> items);
   LoggerList(std::initializer_list<Item> items) : LoggerList(std::vector<Item>(items)) {}
 
+  /// In the order given.
   const std::vector<Item>& items() const { return items_; }
+  /// Whether there is none.
   bool empty() const { return items_.empty(); }
 
+  /// Reads names such as `csv,tensorboard`.
   static Expected<LoggerList> parse(std::string_view text);
+  /// The text that parse() reads.
   std::string print() const;
 
  private:

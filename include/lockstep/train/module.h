@@ -47,6 +47,7 @@ class LOCKSTEP_API AnyModule : public torch::nn::Module, public Hooks, public An
   /// What checkpoints keep of this rank's module beside parameters and buffers, such as counters of its own;
   /// given back when a run goes on. Lightning's on_save_checkpoint and on_load_checkpoint.
   virtual StateTree state() const { return {}; }
+  /// Goes on from `state`, which state() gave. Not Collective.
   virtual void load_state(const StateTree& /*state*/) {}
 
   /// Called on local rank 0 of every node, before setup(), while the others wait: fetch data here.
@@ -66,16 +67,25 @@ class LOCKSTEP_API AnyModule : public torch::nn::Module, public Hooks, public An
   virtual void on_validation_model_zero_grad(TrainContext& context);
   /// Switch to evaluation and back; the default restores every submodule's own flag.
   virtual void on_validation_model_eval(TrainContext& context);
+  /// Puts the module back into the modes it had before validation.
   virtual void on_validation_model_train(TrainContext& context);
+  /// Puts the module into evaluation mode before tests.
   virtual void on_test_model_eval(TrainContext& context) { on_validation_model_eval(context); }
+  /// Puts the module back into the modes it had before tests.
   virtual void on_test_model_train(TrainContext& context) { on_validation_model_train(context); }
+  /// Puts the module into evaluation mode before prediction.
   virtual void on_predict_model_eval(TrainContext& context) { on_validation_model_eval(context); }
+  /// Puts the module back into the modes it had before prediction.
   virtual void on_predict_model_train(TrainContext& context) { on_validation_model_train(context); }
 
   // Bridges to the typed steps of Module<Batch>.
+  /// Calls training_step for a batch of the module's type.
   virtual at::Tensor any_training_step(const AnyBatch& batch, StepContext& step) = 0;
+  /// Calls validation_step for a batch of the module's type.
   virtual void any_validation_step(const AnyBatch& batch, StepContext& step) = 0;
+  /// Calls test_step for a batch of the module's type.
   virtual void any_test_step(const AnyBatch& batch, StepContext& step) = 0;
+  /// Calls predict_step for a batch of the module's type.
   virtual at::Tensor any_predict_step(const AnyBatch& batch, StepContext& step) = 0;
 
  protected:

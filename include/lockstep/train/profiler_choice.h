@@ -26,12 +26,15 @@ class LOCKSTEP_API ProfilerChoice {
   template <class Derived>
   ProfilerChoice(std::shared_ptr<Derived> profiler) : profiler_(std::move(profiler)) {}
 
+  /// Whether there is one.
   explicit operator bool() const { return profiler_ || !name_.empty(); }
   /// The profiler chosen, made anew where it was named; null for none.
   /// @throws ConfigError for the word `own` in the place of the profiler that it stands for
   std::shared_ptr<Profiler> get() const;
 
+  /// Reads a profiler's name.
   static Expected<ProfilerChoice> parse(std::string_view text);
+  /// The text that parse() reads.
   std::string print() const;
 
  private:

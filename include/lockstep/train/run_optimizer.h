@@ -24,9 +24,9 @@ namespace lockstep {
 /// Made from what configure_optimizers() returned; owned by the Trainer while it fits.
 struct RunOptimizer {
   std::shared_ptr<torch::nn::Module> module = {};  ///< whose parameters it trains
-  std::unique_ptr<Optimizer> optimizer = {};
-  std::optional<LRScheduler> lr_scheduler = {};  ///< as it was configured
-  std::unique_ptr<Scheduler> scheduler = {};     ///< null without lr_scheduler
+  std::unique_ptr<Optimizer> optimizer = {};       ///< what steps the parameters
+  std::optional<LRScheduler> lr_scheduler = {};    ///< as it was configured
+  std::unique_ptr<Scheduler> scheduler = {};       ///< null without lr_scheduler
 };
 
 class StepContext;

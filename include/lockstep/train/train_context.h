@@ -36,7 +36,13 @@ struct RunOptimizer;
 struct TrainerOptions;
 
 /// Which entry point is running; kSanityCheck is the short validation before fit.
-enum class Stage { kFit, kSanityCheck, kValidate, kTest, kPredict };
+enum class Stage {
+  kFit,          ///< Trainer::fit()
+  kSanityCheck,  ///< the short validation before fit
+  kValidate,     ///< Trainer::validate(), and the validations of fit
+  kTest,         ///< Trainer::test()
+  kPredict       ///< Trainer::predict()
+};
 
 /// "fit", "sanity_check", "validate", "test" or "predict".
 LOCKSTEP_API std::string_view stage_name(Stage stage);
@@ -51,7 +57,7 @@ struct SaveRequest {
 
 /// What could be saved after a failure.
 enum class SavedAfterFailure {
-  kNothing,
+  kNothing,  ///< nothing could be
   kWeights,  ///< by one of the ranks that are left: a checkpoint of weights only
   kRun       ///< by all of them: a checkpoint from which another process goes on
 };
@@ -65,13 +71,18 @@ using Metrics = std::map<std::string, double, std::less<>>;
 
 /// Which validation of a fit a metric is of.
 struct Measurement {
-  std::int64_t number = 0;  ///< from 1; 0: what training has logged
-  std::int64_t epoch = 0;
+  std::int64_t number = 0;       ///< from 1; 0: what training has logged
+  std::int64_t epoch = 0;        ///< counted from 0
   std::int64_t global_step = 0;  ///< of the weights that were validated
 };
 
 /// How the values of an epoch become one.
-enum class ReduceFx { kMean, kSum, kMin, kMax };
+enum class ReduceFx {
+  kMean,  ///< weighted by batch sizes
+  kSum,   ///< the sum
+  kMin,   ///< the least
+  kMax    ///< the greatest
+};
 
 /// Options of log(); names and defaults are Lightning's.
 struct LogOptions {
@@ -79,7 +90,7 @@ struct LogOptions {
   bool logger = true;                 ///< write it to the loggers
   std::optional<bool> on_step = {};   ///< log the value of each step; default: yes in training_step, else no
   std::optional<bool> on_epoch = {};  ///< log one value per epoch; default: no in training_step, else yes
-  ReduceFx reduce_fx = ReduceFx::kMean;
+  ReduceFx reduce_fx = ReduceFx::kMean;         ///< how the values of an epoch become one
   bool sync_dist = false;                       ///< reduce over ranks when it is written or monitored
   std::optional<std::int64_t> batch_size = {};  ///< weight in the epoch's mean; default: the batch's samples
   /// Log it as NAME/dataloader_idx_N where a stage has several loaders; when false, all of them make one
@@ -96,6 +107,7 @@ class LOCKSTEP_API LogValue {
   /// @throws ConfigError when the tensor has not exactly one element
   LogValue(const at::Tensor& tensor);
   LogValue(Scalar value) : value_(std::move(value)) {}
+  /// The value that was logged.
   const Scalar& value() const { return value_; }
 
  private:
@@ -114,15 +126,20 @@ class LOCKSTEP_API TrainContext {
  public:
   explicit TrainContext(detail::TrainerState& state) : state_(&state) {}
 
+  /// Whether this is rank 0.
   bool is_global_zero() const;
+  /// This rank, from 0.
   int global_rank() const;
   /// This rank's device, where the module and its batches are.
   at::Device device() const;
+  /// Ranks of the job.
   int world_size() const;
+  /// What the Trainer is doing.
   Stage stage() const;
 
   /// The strategy in use; strategy().barrier() and strategy().communicator() are Collective.
   Strategy& strategy() const;
+  /// The module that is trained.
   AnyModule& module() const;
   /// The optimizer while fitting; of several the one that is about to step, in on_before_optimizer_step.
   /// @throws ConfigError elsewhere
@@ -251,11 +268,12 @@ class LOCKSTEP_API TrainContext {
   /// What `callback` finds now: the same while it wishes so, until it takes the wish back. One that
   /// min_epochs or min_steps postpone is forgotten where the reason for it is gone. All ranks must do it.
   void wish_to_stop(const Callback& callback, bool wishes);
+  /// Whether somebody has asked to stop.
   bool should_stop() const;
 
  protected:
-  detail::TrainerState* state_;
-  Optimizer* stepping_ = nullptr;  // whose on_before_optimizer_step is running
+  detail::TrainerState* state_;    ///< the run; never null
+  Optimizer* stepping_ = nullptr;  ///< whose on_before_optimizer_step is running
 };
 
 /// A TrainContext inside one batch.
@@ -290,6 +308,7 @@ class LOCKSTEP_API StepContext : public TrainContext {
   /// Collective.
   /// @throws ConfigError unless automatic_optimization() is false and backward can start from `loss`
   void manual_backward(const at::Tensor& loss);
+  /// The same with options.
   void manual_backward(const at::Tensor& loss, const BackwardOptions& options);
 
  private:

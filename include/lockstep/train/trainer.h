@@ -76,6 +76,7 @@ class LOCKSTEP_API Trainer {
     want_checkpoint(ckpt_path);
     return run_evaluation(detail::module_pointer(model), {.evaluation = loaders.any()}, Stage::kValidate);
   }
+  /// The same for a data module that is shared.
   template <class Model, std::derived_from<AnyDataModule> Data>
   Metrics validate(const Model& model, const std::shared_ptr<Data>& data, const std::string& ckpt_path = {}) {
     want_checkpoint(ckpt_path);
@@ -90,6 +91,7 @@ class LOCKSTEP_API Trainer {
     want_checkpoint(ckpt_path);
     return run_evaluation(detail::module_pointer(model), {.evaluation = loaders.any()}, Stage::kTest);
   }
+  /// The same for a data module that is shared.
   template <class Model, std::derived_from<AnyDataModule> Data>
   Metrics test(const Model& model, const std::shared_ptr<Data>& data, const std::string& ckpt_path = {}) {
     want_checkpoint(ckpt_path);
@@ -137,10 +139,15 @@ class LOCKSTEP_API Trainer {
   const Metrics& callback_metrics() const;
   /// The first ModelCheckpoint of the callbacks; null where there is none.
   const ModelCheckpoint* checkpoint_callback() const;
+  /// Optimizer steps so far.
   std::int64_t global_step() const;
+  /// Epochs that are done.
   std::int64_t current_epoch() const;
+  /// Whether this is rank 0.
   bool is_global_zero() const;
+  /// This rank, from 0.
   int global_rank() const;
+  /// Ranks of the job.
   int world_size() const;
   /// The folder of this run; empty when nothing is written.
   const std::filesystem::path& run_dir() const;

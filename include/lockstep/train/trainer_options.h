@@ -90,6 +90,7 @@ struct LocalCheckpointOptions {
   int replication_factor = 2;
 };
 
+/// How a Trainer trains.
 struct TrainerOptions {
   std::optional<std::int64_t> max_epochs = {};  ///< none: 1000 unless max_steps is set; -1: no limit
   std::optional<std::int64_t> min_epochs =

@@ -94,6 +94,7 @@ class LOCKSTEP_API Tuner {
                                       const LrFindOptions& options = {}) {
     return run_lr_find(detail::module_for<Batch>(model), {.train = train}, options);
   }
+  /// The same for a data module that is shared.
   template <class Model, std::derived_from<AnyDataModule> Data>
   std::optional<LrFindResult> lr_find(const Model& model, const std::shared_ptr<Data>& data,
                                       const LrFindOptions& options = {}) {

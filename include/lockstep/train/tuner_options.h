@@ -24,6 +24,7 @@ enum class BatchSizeMode {
 
 LOCKSTEP_API std::span<const OptionName<BatchSizeMode>> option_names(BatchSizeMode);
 
+/// How a batch size is searched.
 struct ScaleBatchSizeOptions {
   EnumOption<BatchSizeMode> mode = BatchSizeMode::kPower;
   int steps_per_trial = 3;      ///< optimizer steps, or batches of an evaluation, with each size
@@ -45,6 +46,7 @@ enum class LrFindMode {
 
 LOCKSTEP_API std::span<const OptionName<LrFindMode>> option_names(LrFindMode);
 
+/// How a learning rate is searched.
 struct LrFindOptions {
   double min_lr = 1e-8;
   double max_lr = 1.0;
@@ -65,9 +67,9 @@ LOCKSTEP_API void describe(OptionVisitor& visitor, LrFindOptions& options);
 
 /// Learning rates and the smoothed loss that each led to, in the order in which they were tried. A value.
 struct LOCKSTEP_API LrFindResult {
-  LrFindMode mode = LrFindMode::kExponential;
-  std::vector<double> lr = {};
-  std::vector<double> loss = {};  ///< as many; Lightning's running mean of factor 0.98
+  LrFindMode mode = LrFindMode::kExponential;  ///< how the rate grows from trial to trial
+  std::vector<double> lr = {};                 ///< rates that were tried
+  std::vector<double> loss = {};               ///< as many; Lightning's running mean of factor 0.98
 
   /// The learning rate at which the loss falls most steeply (by the learning rate itself, not its
   /// logarithm), without the first `skip_begin` points, the last `skip_end` and those whose loss is not

@@ -67,11 +67,13 @@ LOCKSTEP_API CommHook allreduce_hook();
 /// Sends gradients as float16 or bfloat16: half the bytes, fewer digits. As PyTorch's hooks of these names,
 /// but sums in float32 and divides before rounding back.
 LOCKSTEP_API CommHook fp16_compress_hook();
+/// Gradients travel as bfloat16.
 LOCKSTEP_API CommHook bf16_compress_hook();
 
 /// Runs `inner` on the bucket cast to float16 or bfloat16, and casts its result back. `inner` sees the
 /// cast buffer and gradients. As PyTorch's fp16_compress_wrapper and bf16_compress_wrapper.
 LOCKSTEP_API CommHook fp16_compress_wrapper(CommHook inner);
+/// Lets `inner` work on bfloat16.
 LOCKSTEP_API CommHook bf16_compress_wrapper(CommHook inner);
 
 /// Sends a low-rank approximation of each gradient that is a matrix (Vogels et al., 2019), as PyTorch's

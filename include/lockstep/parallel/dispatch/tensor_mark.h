@@ -61,8 +61,8 @@ class TensorMark;
 
 /// A marked tensor, or a view of it, among the arguments of an operator.
 struct TensorUse {
-  const TensorMark* mark;
-  bool is_written;  ///< the operator writes to it: in place, or as an output
+  const TensorMark* mark;  ///< null: the tensor has none
+  bool is_written;         ///< the operator writes to it: in place, or as an output
 };
 
 /// What is done when operators use marked tensors. Called in the thread that runs the operator, which for
@@ -101,8 +101,11 @@ class LOCKSTEP_API TensorMark {
   TensorMark(const TensorMark&) = delete;
   TensorMark& operator=(const TensorMark&) = delete;
 
+  /// The tensor that is marked.
   const at::Tensor& tensor() const { return tensor_; }
+  /// Whom its use is told.
   UseHandler& handler() const { return *handler_; }
+  /// What the handler knows it by.
   std::size_t tag() const { return tag_; }
 
   /// Whether uses are still noticed. Converting a module (`module->to(dtype)`) gives its tensors other

@@ -44,6 +44,7 @@ class LOCKSTEP_API MixedPrecisionChoice {
       : value_{.param_dtype = all, .reduce_dtype = all, .buffer_dtype = all} {}
   MixedPrecisionChoice(MixedPrecision value) : value_(value) {}
 
+  /// The element types.
   const MixedPrecision& value() const { return value_; }
   /// Whether no type differs from the model's own.
   bool has_no_type() const { return !value_.param_dtype && !value_.reduce_dtype && !value_.buffer_dtype; }
@@ -58,6 +59,7 @@ class LOCKSTEP_API MixedPrecisionChoice {
 
 template <>
 struct LOCKSTEP_API OptionType<MixedPrecisionChoice> {
+  /// It is written as a map.
   static constexpr bool kIsMap = true;
   static Expected<MixedPrecisionChoice> parse(std::string_view text);
   static std::string print(const MixedPrecisionChoice& value);

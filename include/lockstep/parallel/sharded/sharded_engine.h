@@ -144,6 +144,7 @@ class LOCKSTEP_API ShardedEngine {
   /// Forgets gradients that wait for a backward that averages, of all parameters or of some of parameters().
   /// Not Collective.
   void drop_accumulated_gradients();
+  /// Forgets what the window accumulated for `parameters`.
   void drop_accumulated_gradients(std::span<const NamedParameter> parameters);
 
   /// The p-norm of the gradients of `parameters`, which are some of parameters(), over all ranks: for p = 2
@@ -182,6 +183,7 @@ class LOCKSTEP_API ShardedEngine {
 
   /// What a strategy has yet to multiply gradients by, for those who look at them. Not kept here; null: none.
   void set_pending_scales(std::weak_ptr<PendingScales> scales);
+  /// What set_pending_scales() was given; null: none.
   std::shared_ptr<PendingScales> pending_scales() const;
 
   /// Before pieces are changed by others than the optimizer's step: forgets what is gathered. Not
@@ -230,7 +232,9 @@ class LOCKSTEP_API ShardedEngine {
   int shards() const;
   /// Names of the units, the root's empty. Local.
   std::vector<std::string> unit_names() const;
+  /// The ranks that share the model.
   const Communicator& communicator() const;
+  /// Which parameters lie where.
   const ShardingPlan& plan() const;
 
  private:

@@ -76,6 +76,7 @@ enum class KeepGathered {
 
 /// Counts elements, where it does not say otherwise.
 struct ShardingPlan {
+  /// Stands for no limit of elements.
   static constexpr std::int64_t kNoLimit = std::numeric_limits<std::int64_t>::max();
 
   int shards = 1;                                ///< neighbours that hold one copy together

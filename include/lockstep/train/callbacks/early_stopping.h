@@ -15,7 +15,7 @@ struct EarlyStoppingOptions {
   double min_delta = 0.0;    ///< what counts as better: by more than this
   int patience = 3;          ///< checks without anything better, after which the fit ends
   bool verbose = false;      ///< say when it gets better
-  EnumOption<MonitorMode> mode = MonitorMode::kMin;
+  EnumOption<MonitorMode> mode = MonitorMode::kMin;  ///< whether less or more is better
   bool strict = true;        ///< a metric that was not logged is an error; false: a warning
   bool check_finite = true;  ///< NaN and infinity end the fit
   std::optional<double> stopping_threshold = {};    ///< a value better than this ends the fit
@@ -27,11 +27,11 @@ struct EarlyStoppingOptions {
 
 /// Why a fit was ended.
 enum class StoppingReason {
-  kNotStopped,
-  kStoppingThreshold,
-  kDivergenceThreshold,
-  kPatienceExhausted,
-  kNonFinite
+  kNotStopped,           ///< it was not
+  kStoppingThreshold,    ///< the metric is good enough
+  kDivergenceThreshold,  ///< the metric is too bad
+  kPatienceExhausted,    ///< the metric has not improved for `patience` checks
+  kNonFinite             ///< the metric is infinite or not a number
 };
 
 /// All ranks go by the metric of rank 0. Each value that a validation has measured is checked once.
@@ -44,10 +44,13 @@ class LOCKSTEP_API EarlyStopping final : public Callback {
   /// @throws ConfigError without a monitor, or for a negative patience
   explicit EarlyStopping(EarlyStoppingOptions options);
 
+  /// Checks in a row without improvement.
   int wait_count() const { return wait_count_; }
   /// The epoch in which it stopped the fit; 0 where it has not.
   std::int64_t stopped_epoch() const { return stopped_epoch_; }
+  /// The best value so far.
   double best_score() const { return best_score_; }
+  /// Why the fit was ended.
   StoppingReason stopping_reason() const { return reason_; }
   /// One sentence; empty where it has not stopped the fit.
   const std::string& stopping_reason_message() const { return message_; }

@@ -52,6 +52,7 @@ class LOCKSTEP_API LocalCheckpoint final : public Callback {
   std::optional<std::int64_t> last_due_ = {};  // the step from which every_n_train_steps counts
 };
 
+/// Where a run that fails saves what there is.
 struct OnExceptionCheckpointOptions {
   std::filesystem::path dirpath = {};     ///< empty: checkpoints/ in the run's folder
   std::string filename = "on_exception";  ///< without .ckpt

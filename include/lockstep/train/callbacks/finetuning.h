@@ -61,7 +61,7 @@ class LOCKSTEP_API BaseFinetuning : public Callback {
 
 /// Names, meaning and defaults are Lightning's, but for `backbone`.
 struct BackboneFinetuningOptions {
-  std::int64_t unfreeze_backbone_at_epoch = 10;
+  std::int64_t unfreeze_backbone_at_epoch = 10;  ///< from this epoch on the backbone trains, too
   /// What the backbone's learning rate is multiplied by at the start of an epoch; given the next epoch's
   /// number.
   std::function<double(std::int64_t)> lambda_func = [](std::int64_t) { return 2.0; };

@@ -15,6 +15,7 @@ class LOCKSTEP_API GradientAccumulationScheduler final : public Callback {
   /// @throws ConfigError when it is empty, for an epoch below 0 and for fewer than 1 micro-batch
   explicit GradientAccumulationScheduler(AccumulationSchedule::Steps scheduling);
 
+  /// What it was made with.
   const AccumulationSchedule& schedule() const { return schedule_; }
 
   /// @throws ConfigError when the Trainer has accumulate_grad_batches as well

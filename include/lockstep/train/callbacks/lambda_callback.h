@@ -11,7 +11,9 @@ namespace lockstep {
 
 /// The functions of a LambdaCallback; those not given do nothing.
 struct LambdaHooks {
+  /// A hook of the run.
   using Epoch = std::function<void(TrainContext&)>;
+  /// A hook of a batch.
   using Batch = std::function<void(StepContext&)>;
 
   Epoch setup = {}, teardown = {}, on_fit_start = {}, on_fit_end = {};
@@ -32,8 +34,8 @@ struct LambdaHooks {
   std::function<void(TrainContext&, const std::exception&)> on_exception = {};
   /// The state that checkpoints store for it: Lightning's on_save_checkpoint and on_load_checkpoint.
   std::function<StateTree()> state = {};
-  std::function<void(const StateTree&)> load_state = {};
-  std::string state_key = {};  ///< the key of that state; empty: the class name
+  std::function<void(const StateTree&)> load_state = {};  ///< goes on from what `state` gave
+  std::string state_key = {};                             ///< the key of that state; empty: the class name
 };
 
 /// A callback made of functions: `LambdaCallback({.on_train_epoch_end = [](ls::TrainContext& c) { ... }})`.

@@ -38,14 +38,14 @@ struct ModelCheckpointOptions {
   std::string filename = {};           ///< "{epoch}-{val_loss:.2f}" and the like; empty: "{epoch}-{step}"
   std::string monitor = {};            ///< what was logged under this name; empty: the latest is the best
   bool verbose = false;                ///< say what is saved, and what is not
-  EnumOption<SaveLast> save_last = SaveLast::kFalse;
-  int save_top_k = 1;  ///< number of the best checkpoints that are stored; -1: all, 0: none
-  bool save_weights_only = false;
-  EnumOption<MonitorMode> mode = MonitorMode::kMin;
+  EnumOption<SaveLast> save_last = SaveLast::kFalse;  ///< whether `last.ckpt` is kept
+  int save_top_k = 1;              ///< number of the best checkpoints that are stored; -1: all, 0: none
+  bool save_weights_only = false;  ///< leaves out optimizer, schedule and loops
+  EnumOption<MonitorMode> mode = MonitorMode::kMin;      ///< whether less or more of the metric is better
   bool auto_insert_metric_name = true;                   ///< {val_loss} becomes val_loss=0.12; false: 0.12
   std::optional<std::int64_t> every_n_train_steps = {};  ///< optimizer steps, at least, since the last
-  std::optional<std::chrono::milliseconds> train_time_interval = {};
-  std::optional<std::int64_t> every_n_epochs = {};
+  std::optional<std::chrono::milliseconds> train_time_interval = {};  ///< at least so much time between saves
+  std::optional<std::int64_t> every_n_epochs = {};                    ///< epochs between saves
   /// Save at the end of the training epoch, before what follows, or of the validation. Default: the
   /// validation, where it comes once an epoch.
   std::optional<bool> save_on_train_epoch_end = {};

@@ -29,10 +29,10 @@ struct ModelPruningOptions {
   std::string pruning_fn = {};
   /// Full names, such as "net.0.weight"; empty: all parameters whose last name is one of `parameter_names`.
   std::vector<std::string> parameters_to_prune = {};
-  std::vector<std::string> parameter_names = {"weight", "bias"};
+  std::vector<std::string> parameter_names = {"weight", "bias"};  ///< names of parameters within modules
   bool use_global_unstructured = true;  ///< compare the weights of all parameters; false: of each on its own
-  PruningAmount amount = 0.5;
-  PruningSwitch apply_pruning = true;
+  PruningAmount amount = 0.5;           ///< how much is pruned at a time
+  PruningSwitch apply_pruning = true;   ///< whether, or by epoch, weights are pruned
   bool make_pruning_permanent =
       true;  ///< forget after fit what was pruned; false: another fit keeps it pruned
   /// Set what is left to what it was before training. Frankle, Carbin: arXiv 1803.03635.

@@ -23,8 +23,8 @@ namespace lockstep {
 struct LearningRateMonitorOptions {
   std::optional<Interval> logging_interval = {};  ///< each step or each epoch; none: as the schedule advances
   bool log_momentum = false;                      ///< or beta1
-  bool log_weight_decay = false;
-  std::string log_key_prefix = {};
+  bool log_weight_decay = false;                  ///< logs weight decay, too
+  std::string log_key_prefix = {};                ///< before each name
 };
 
 /// Gives the loggers the learning rate of every group as `lr-AdamW`, or `lr-AdamW/pg1`, `lr-AdamW/pg2` where
@@ -94,7 +94,7 @@ struct ThroughputMonitorOptions {
   std::function<std::int64_t(const AnyBatch&)> length_fn = {};
   std::optional<double> available_flops = {};  ///< operations per second of a device, for "device/mfu"
   std::size_t window_size = 100;               ///< batches that rates are measured over
-  std::string separator = "/";
+  std::string separator = "/";                 ///< between the parts of a name
 };
 
 /// Logs what Throughput computes, as `train/device/samples_per_sec`, `validate/...`, `test/...` and
@@ -137,6 +137,7 @@ class LOCKSTEP_API SpikeDetection final : public Callback {
   /// @throws ConfigError as SpikeDetector
   explicit SpikeDetection(SpikeDetectionOptions options = {});
 
+  /// The detector and what it has seen.
   const SpikeDetector& detector() const { return detector_; }
 
   void setup(TrainContext& context) override;

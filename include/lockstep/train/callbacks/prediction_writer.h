@@ -13,7 +13,11 @@
 namespace lockstep {
 
 /// When predictions are written.
-enum class WriteInterval { kBatch, kEpoch, kBatchAndEpoch };
+enum class WriteInterval {
+  kBatch,         ///< after each batch
+  kEpoch,         ///< at the end
+  kBatchAndEpoch  ///< both
+};
 
 /// Base of those that write predictions: override what the interval calls. With `return_predictions` false,
 /// Trainer::predict keeps none beside them. Lightning's BasePredictionWriter.
@@ -41,9 +45,10 @@ class LOCKSTEP_API BasePredictionWriter : public Callback {
   std::vector<std::vector<std::int64_t>> batch_indices_;
 };
 
+/// What is written, and when.
 struct PredictionWriterOptions {
-  std::filesystem::path dirpath = {};  ///< empty: predictions/ in the run's folder
-  WriteInterval write_interval = WriteInterval::kEpoch;
+  std::filesystem::path dirpath = {};                    ///< empty: predictions/ in the run's folder
+  WriteInterval write_interval = WriteInterval::kEpoch;  ///< when predictions are written
 };
 
 /// Writes safetensors files: predictions_RANK.safetensors at the end, predictions_RANK_BATCH.safetensors

@@ -13,6 +13,7 @@
 
 namespace lockstep {
 
+/// How a progress bar looks.
 struct ProgressBarOptions {
   int refresh_rate = 1;  ///< batches from one update to the next; 0: there is no bar
   bool leave = false;    ///< the bar of an epoch that is over stays, above the epoch's row
@@ -37,10 +38,13 @@ class LOCKSTEP_API ProgressBar : public Callback {
   /// @throws ConfigError for a negative refresh_rate
   explicit ProgressBar(ProgressBarOptions options = {});
 
+  /// What it was made with.
   const ProgressBarOptions& options() const { return options_; }
   /// Whether it shows anything; a program may change that between and within runs.
   bool is_enabled() const { return is_enabled_; }
+  /// Shows it again.
   void enable() { is_enabled_ = true; }
+  /// Hides it.
   void disable();
 
   void on_sanity_check_start(TrainContext& context) override;

@@ -14,18 +14,23 @@ class AgreedClock;
 }
 
 /// When a Timer checks the clock.
-enum class TimerInterval { kStep, kEpoch };
+enum class TimerInterval {
+  kStep,  ///< after each training batch
+  kEpoch  ///< at the end of each epoch
+};
 
+/// How long a fit may take.
 struct TimerOptions {
   std::optional<std::chrono::milliseconds> duration = {};  ///< none: only measure
-  TimerInterval interval = TimerInterval::kStep;
-  bool verbose = true;  ///< say that the time is over
+  TimerInterval interval = TimerInterval::kStep;           ///< when the time is looked at
+  bool verbose = true;                                     ///< say that the time is over
 };
 
 /// Stops a fit whose duration is over, by rank 0's clock: TrainerOptions::max_time. Its state is the time
 /// that has passed, so that a resumed run counts what was before. Lightning's Timer.
 class LOCKSTEP_API Timer final : public Callback {
  public:
+  /// Seconds, with fractions.
   using Seconds = std::chrono::duration<double>;
 
   explicit Timer(TimerOptions options = {});

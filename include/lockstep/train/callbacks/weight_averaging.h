@@ -31,6 +31,7 @@ LOCKSTEP_API MultiAverageFunction get_swa_multi_avg_fn();
 /// @throws ConfigError unless decay is in [0, 1]
 LOCKSTEP_API MultiAverageFunction get_ema_multi_avg_fn(double decay = 0.999);
 
+/// How weights are averaged.
 struct WeightAveragingOptions {
   bool use_buffers = true;  ///< average floating-point buffers, too; false: take them as they are
   MultiAverageFunction multi_avg_fn = {};  ///< none: get_swa_multi_avg_fn()
@@ -84,7 +85,7 @@ class LOCKSTEP_API WeightAveraging : public Callback {
 
 /// Names, meaning and defaults are Lightning's.
 struct EMAWeightAveragingOptions {
-  bool use_buffers = true;
+  bool use_buffers = true;                                    ///< averages buffers, too
   double decay = 0.999;                                       ///< in [0, 1]
   std::int64_t update_every_n_steps = 1;                      ///< optimizer steps; 0: not after steps
   std::optional<std::int64_t> update_starting_at_step = {};   ///< first step, from 0, that may update
