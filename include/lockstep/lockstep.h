@@ -26,6 +26,7 @@
 #include <lockstep/launch/spawn.h>
 
 #include <lockstep/checkpoint/checkpoint.h>
+#include <lockstep/checkpoint/huggingface.h>
 #include <lockstep/checkpoint/interop.h>
 #include <lockstep/checkpoint/weights.h>
 
@@ -110,6 +111,7 @@
 #include <lockstep/train/callbacks/timer.h>
 #include <lockstep/train/callbacks/weight_averaging.h>
 #include <lockstep/train/data_module.h>
+#include <lockstep/train/first_weights.h>
 #include <lockstep/train/hooks.h>
 #include <lockstep/train/module.h>
 #include <lockstep/train/trainer.h>
