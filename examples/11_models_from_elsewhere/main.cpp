@@ -82,9 +82,13 @@ void print_largest(const ls::Trainer& trainer, const torch::Tensor& scores) {
 
 void predict(ls::Trainer& trainer, const FineTune& model, const ls::Loader<ls::Example>& samples,
              const PredictOptions& options) {
+  if (trainer.world_size() > 1)
+    throw ls::ConfigError("predict", {.what = "the number of ranks that predict",
+                                      .expected = "1, which has all samples",
+                                      .got = std::to_string(trainer.world_size())});
   const auto scores = torch::cat(trainer.predict(model, samples));
   if (options.scores.empty()) return print_largest(trainer, scores);
-  if (trainer.is_global_zero()) ls::write_weights(options.scores, {{"scores", scores}});
+  ls::write_weights(options.scores, {{"scores", scores}});
 }
 
 // From a checkpoint, on one rank, without a run.
@@ -116,7 +120,7 @@ int main(int argc, char** argv) {
                   ls::options("export", exports, "the folder for elsewhere")}};
   return ls::run(argc, argv, program, [&](ls::Cli& cli) {
     const auto family = family_of(required("model.folder", model.folder));
-    check_target(exports, model);
+    if (cli.verb() == "fit") check_target(exports, model);
     ls::Trainer trainer(cli.trainer());
     if (cli.verb() == "export") return convert(trainer, family, model, exports);
     const Samples samples(family, required("data.file", data.file));

@@ -88,7 +88,8 @@ StoredWeights theirs_of(StoredWeights weights, const WeightNames& names, const H
   StoredWeights theirs;
   for (auto& [name, stored] : weights) {
     auto [there, transpose] = detail::to_theirs(names, name);
-    auto tensor = transpose ? detail::transposed(name, std::move(stored)) : std::move(stored);
+    auto tensor =
+        transpose ? detail::transposed("tensor '" + name + "'", std::move(stored)) : std::move(stored);
     if (options.dtype && is_floating(tensor)) tensor = cast(std::move(tensor), *options.dtype);
     if (theirs.try_emplace(there, std::move(tensor)).second) continue;
     throw CheckpointError("checkpoint", {.what = "two tensors of the module get the same name in the file",

@@ -93,9 +93,9 @@ TranslatedName to_theirs(const WeightNames& names, const std::string& ours) {
   return translated(names, ours, &WeightName::ours, &WeightName::theirs);
 }
 
-StoredTensor transposed(const std::string& name, StoredTensor tensor) {
+StoredTensor transposed(const std::string& what, StoredTensor tensor) {
   if (tensor.shape.size() != 2)
-    throw CheckpointError("checkpoint", {.what = "tensor '" + name + "' is to be transposed",
+    throw CheckpointError("checkpoint", {.what = what + " is to be transposed",
                                          .expected = "2 dimensions",
                                          .got = std::to_string(tensor.shape.size()) + " dimensions"});
   std::swap(tensor.shape[0], tensor.shape[1]);
@@ -108,7 +108,7 @@ RenamedWeights renamed(const StoredWeights& weights, const WeightNames& names, c
   for (const auto& [theirs, stored] : weights) {
     const auto [ours, transpose] = to_ours(names, theirs);
     if (ours.empty()) continue;
-    auto tensor = transpose ? transposed(theirs, stored) : stored;
+    auto tensor = transpose ? transposed(where + ", tensor '" + theirs + "'", stored) : stored;
     const auto [place, is_new] = all.try_emplace(ours, RenamedTensor{theirs, std::move(tensor)});
     if (is_new) continue;
     throw CheckpointError("checkpoint",

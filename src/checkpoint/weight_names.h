@@ -21,8 +21,8 @@ struct TranslatedName {
 TranslatedName to_ours(const WeightNames& names, const std::string& theirs);
 TranslatedName to_theirs(const WeightNames& names, const std::string& ours);
 
-/// With its two dimensions swapped. @throws CheckpointError naming it when it has not two
-StoredTensor transposed(const std::string& name, StoredTensor tensor);
+/// With its two dimensions swapped. @throws CheckpointError with `what` it is when it has not two
+StoredTensor transposed(const std::string& what, StoredTensor tensor);
 
 /// A tensor of a file by its name in the module.
 struct RenamedTensor {
