@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 venv=build/peers
 requirements="safetensors==0.7.0 numpy==2.2.6 packaging typing_extensions filelock sympy networkx jinja2 fsspec \
 lightning==2.6.6 pytorch-lightning==2.6.6 torchmetrics==1.9.0 lightning-utilities==0.15.3 setuptools==80.9.0 \
-tensorboard==2.21.0 mlflow-skinny==3.17.2"
+tensorboard==2.21.0 mlflow-skinny==3.17.2 transformers==5.12.1"
 deepspeed="deepspeed==0.19.8"
 
 make_environment() {

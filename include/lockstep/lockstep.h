@@ -20,12 +20,14 @@
 #include <lockstep/comm/collective_observer.h>
 #include <lockstep/comm/communicator.h>
 #include <lockstep/comm/init.h>
+#include <lockstep/comm/packed_collectives.h>
 
 #include <lockstep/launch/errors.h>
 #include <lockstep/launch/join.h>
 #include <lockstep/launch/spawn.h>
 
 #include <lockstep/checkpoint/checkpoint.h>
+#include <lockstep/checkpoint/huggingface.h>
 #include <lockstep/checkpoint/interop.h>
 #include <lockstep/checkpoint/weights.h>
 
@@ -110,6 +112,7 @@
 #include <lockstep/train/callbacks/timer.h>
 #include <lockstep/train/callbacks/weight_averaging.h>
 #include <lockstep/train/data_module.h>
+#include <lockstep/train/first_weights.h>
 #include <lockstep/train/hooks.h>
 #include <lockstep/train/module.h>
 #include <lockstep/train/trainer.h>

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <fstream>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include <ATen/ops/empty.h>
@@ -19,6 +20,7 @@
 
 #include "base/format.h"
 #include "checkpoint/state_formats.h"
+#include "checkpoint/weight_names.h"
 #include "formats/checkpoint_folders.h"
 #include "formats/torch_file.h"
 #include "formats/zero_checkpoint.h"
@@ -222,22 +224,6 @@ NamedTensors read_weights(const std::filesystem::path& path) {
 namespace {
 
 namespace fs = std::filesystem;
-using detail::StoredWeights;
-using detail::TensorKinds;
-
-TensorKinds kinds_of(const StoredWeights& weights) {
-  TensorKinds kinds;
-  for (const auto& [name, stored] : weights)
-    kinds.emplace(name, detail::tensor_kind(scalar_type(stored.dtype), stored.shape));
-  return kinds;
-}
-
-TensorKinds kinds_of(const NamedTensors& tensors) {
-  TensorKinds kinds;
-  for (const auto& [name, tensor] : tensors)
-    kinds.emplace(name, detail::tensor_kind(tensor.scalar_type(), tensor.sizes()));
-  return kinds;
-}
 
 }  // namespace
 
@@ -258,23 +244,56 @@ void write_weights(const fs::path& file, const NamedTensors& tensors) {
   safetensors::write(file, views, {{"format", "pt"}});
 }
 
-IncompatibleKeys detail::load_weights(
-    const fs::path& path, const torch::nn::Module& module, bool strict,
-    const std::function<void(const at::Tensor&, const StoredTensor&)>& put) {
-  const auto weights = stored_weights(path);
+namespace detail {
+namespace {
+
+/// How a file that `names` translates has a tensor of the module: its name there, and its kind.
+std::pair<std::string, std::string> in_file(const std::string& name, const at::Tensor& tensor,
+                                            const RenamedWeights& weights, const WeightNames& names) {
+  const auto found = weights.find(name);
+  auto there = to_theirs(names, name);
+  auto theirs = found != weights.end() ? found->second.theirs : std::move(there.name);
+  auto shape = tensor.sizes().vec();
+  if (there.transpose && shape.size() == 2) std::swap(shape[0], shape[1]);
+  return {std::move(theirs), tensor_kind(tensor.scalar_type(), shape)};
+}
+
+}  // namespace
+
+IncompatibleKeys load_weights(const fs::path& path, const torch::nn::Module& module, const WeightNames& names,
+                              bool strict,
+                              const std::function<void(const at::Tensor&, const StoredTensor&)>& put) {
+  check_rows(names);
+  const auto where = "weights in " + path.string();
+  const auto stored = stored_weights(path);
+  const auto weights = renamed(stored, names, where);
   const auto targets = named_tensors(module);
-  auto keys = match_tensors(kinds_of(targets), kinds_of(weights), strict, "weights in " + path.string());
+  TensorKinds own, offered;
+  for (const auto& [name, tensor] : targets) own.insert(in_file(name, tensor, weights, names));
+  for (const auto& [name, tensor] : weights) {
+    const auto& there = stored.at(tensor.theirs);
+    offered.emplace(tensor.theirs, tensor_kind(scalar_type(there.dtype), there.shape));
+  }
+  auto keys = match_tensors(own, offered, strict, where);
   for (const auto& [name, tensor] : targets) {
-    if (const auto stored = weights.find(name); stored != weights.end()) put(tensor, stored->second);
+    if (const auto found = weights.find(name); found != weights.end()) put(tensor, found->second.stored);
   }
   return keys;
 }
 
-IncompatibleKeys load_weights(const fs::path& path, torch::nn::Module& module, bool strict) {
+}  // namespace detail
+
+IncompatibleKeys load_weights(const fs::path& path, torch::nn::Module& module, const WeightNames& names,
+                              bool strict) {
   const torch::NoGradGuard no_grad;
-  return detail::load_weights(path, module, strict, [](const at::Tensor& tensor, const auto& stored) {
+  const auto copy = [](const at::Tensor& tensor, const detail::StoredTensor& stored) {
     tensor.copy_(stored.read());
-  });
+  };
+  return detail::load_weights(path, module, names, strict, copy);
+}
+
+IncompatibleKeys load_weights(const fs::path& path, torch::nn::Module& module, bool strict) {
+  return load_weights(path, module, WeightNames{}, strict);
 }
 
 }  // namespace lockstep

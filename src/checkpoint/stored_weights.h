@@ -9,6 +9,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <lockstep/checkpoint/huggingface.h>
 #include <lockstep/formats/safetensors.h>
 #include <lockstep/state/module_state.h>
 
@@ -56,7 +57,8 @@ StoredWeights stored_safetensors(const std::filesystem::path& path);
 
 /// As lockstep::load_weights(), but calls `put` with each tensor of `module` that `path` has, and with the
 /// function that reads it.
-IncompatibleKeys load_weights(const std::filesystem::path& path, const torch::nn::Module& module, bool strict,
+IncompatibleKeys load_weights(const std::filesystem::path& path, const torch::nn::Module& module,
+                              const WeightNames& names, bool strict,
                               const std::function<void(const at::Tensor&, const StoredTensor&)>& put);
 
 }  // namespace lockstep::detail

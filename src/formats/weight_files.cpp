@@ -61,14 +61,30 @@ namespace {
 namespace fs = std::filesystem;
 using Tensors = std::span<const StoredTensorView>;
 
-std::vector<safetensors::TensorHead> heads_of(Tensors tensors) {
-  std::vector<safetensors::TensorHead> heads;
+using Sources = std::span<const WeightSource>;
+
+/// The tensors in float32. They must outlive what is returned.
+std::vector<WeightSource> sources_of(Tensors tensors) {
+  std::vector<WeightSource> sources;
   for (const auto& tensor : tensors) {
     const auto dtype = as_float32(tensor.elements.dtype);
-    heads.push_back(
-        {tensor.name, dtype, tensor.shape, safetensors::bytes_of_shape(tensor.name, dtype, tensor.shape)});
+    sources.push_back(
+        {.head = {tensor.name, dtype, tensor.shape,
+                  safetensors::bytes_of_shape(tensor.name, dtype, tensor.shape)},
+         .write = [&tensor](const ByteSink& sink) { write_as_float32(tensor.elements, sink); }});
   }
-  return heads;
+  return sources;
+}
+
+void write_file(const fs::path& file, Sources tensors) {
+  std::vector<safetensors::TensorHead> heads;
+  for (const auto& tensor : tensors) heads.push_back(tensor.head);
+  const auto layout = safetensors::layout_of(heads, {{"format", "pt"}});
+  write_file_atomically(file, [&](FileWriter& writer) {
+    writer.write(layout.head);
+    const ByteSink sink = [&](std::span<const std::byte> bytes) { writer.write(bytes); };
+    for (const auto number : layout.order) tensors[number].write(sink);
+  });
 }
 
 std::uint64_t bytes_of(const StoredTensorView& tensor) {
@@ -77,12 +93,12 @@ std::uint64_t bytes_of(const StoredTensorView& tensor) {
 
 /// Numbers of tensors by the file that they go to, as huggingface_hub's split_torch_state_dict_into_shards
 /// does.
-std::vector<std::vector<std::size_t>> split(Tensors tensors, std::uint64_t max_bytes) {
+std::vector<std::vector<std::size_t>> split(Sources tensors, std::uint64_t max_bytes) {
   std::vector<std::vector<std::size_t>> shards;
   std::vector<std::size_t> open;
   std::uint64_t open_bytes = 0;
   for (std::size_t number = 0; number < tensors.size(); ++number) {
-    const auto bytes = bytes_of(tensors[number]);
+    const std::uint64_t bytes = tensors[number].head.bytes;
     if (bytes > max_bytes) {
       shards.push_back({number});
       continue;
@@ -105,19 +121,19 @@ std::string shard_name(std::size_t number, std::size_t count) {
   return name;
 }
 
-void write_shards(const fs::path& folder, Tensors tensors, std::uint64_t max_bytes) {
+void write_shards(const fs::path& folder, Sources tensors, std::uint64_t max_bytes) {
   const auto shards = split(tensors, max_bytes);
   nlohmann::json weight_map = nlohmann::json::object();
   std::uint64_t total = 0;
   for (std::size_t number = 0; number < shards.size(); ++number) {
     const auto name = shard_name(number, shards.size());
-    std::vector<StoredTensorView> of_shard;
+    std::vector<WeightSource> of_shard;
     for (const auto tensor : shards[number]) {
       of_shard.push_back(tensors[tensor]);
-      weight_map[tensors[tensor].name] = name;
-      total += bytes_of(tensors[tensor]);
+      weight_map[tensors[tensor].head.name] = name;
+      total += tensors[tensor].head.bytes;
     }
-    write_safetensors(folder / name, of_shard);
+    write_file(folder / name, of_shard);
   }
   if (shards.size() == 1) return;
   const nlohmann::json index{{"metadata", {{"total_size", total}}}, {"weight_map", weight_map}};
@@ -240,14 +256,7 @@ fs::path behind_links(const fs::path& folder) {
 
 }  // namespace
 
-void write_safetensors(const fs::path& file, Tensors tensors) {
-  const auto layout = safetensors::layout_of(heads_of(tensors), {{"format", "pt"}});
-  write_file_atomically(file, [&](FileWriter& writer) {
-    writer.write(layout.head);
-    const ByteSink sink = [&](std::span<const std::byte> bytes) { writer.write(bytes); };
-    for (const auto number : layout.order) write_as_float32(tensors[number].elements, sink);
-  });
-}
+void write_safetensors(const fs::path& file, Tensors tensors) { write_file(file, sources_of(tensors)); }
 
 void write_state_dict(const fs::path& file, Tensors tensors) {
   StateDict dict;
@@ -259,8 +268,14 @@ void write_state_dict(const fs::path& file, Tensors tensors) {
 }
 
 void write_sharded(const fs::path& folder, Tensors tensors, std::uint64_t max_bytes) {
+  write_sharded(folder, sources_of(tensors), max_bytes, [](const fs::path&) {});
+}
+
+void write_sharded(const fs::path& folder, Sources tensors, std::uint64_t max_bytes,
+                   const std::function<void(const fs::path&)>& add_files) {
   refuse_files_in(folder);
   Draft draft(behind_links(folder));
+  add_files(draft.path());
   write_shards(draft.path(), tensors, max_bytes);
   draft.commit();
 }

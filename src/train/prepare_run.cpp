@@ -17,6 +17,8 @@
 #include <lockstep/torch.h>
 #include <lockstep/train/callbacks/model_summary.h>
 #include <lockstep/train/callbacks/progress_bar.h>
+#include <lockstep/train/first_weights.h>
+#include <lockstep/train/train_context.h>
 
 #include "checkpoint/stored_weights.h"
 #include "optim/schedule.h"
@@ -113,13 +115,14 @@ std::optional<DeferredInit> deferral(const RunSetup& setup) {
 }
 
 // Tensors whose initialization is deferred are read when they are materialized.
-IncompatibleKeys load_first_weights(const RunSetup& setup, const std::filesystem::path& path) {
+IncompatibleKeys read_first_weights(const std::filesystem::path& path, const torch::nn::Module& module,
+                                    const WeightNames& names, bool strict) {
   const torch::NoGradGuard no_grad;
   const auto put = [](const at::Tensor& tensor, const StoredTensor& stored) {
     const auto read = [read = stored.read, type = tensor.scalar_type()] { return read().to(type); };
     if (!replace_history(tensor, read)) tensor.copy_(read());
   };
-  return load_weights(path, *setup.module, setup.module->strict_loading(), put);
+  return load_weights(path, module, names, strict, put);
 }
 
 }  // namespace
@@ -147,7 +150,7 @@ void prepare_module(RunSetup& setup, HookList& hooks, TrainContext& context) {
   // to all ranks.
   const auto weights = std::exchange(setup.options.run.init_weights, {});
   if (!weights.empty() && setup.is_global_zero())
-    warn_of(load_first_weights(setup, weights), weights.string());
+    warn_of(read_first_weights(weights, *setup.module, {}, setup.module->strict_loading()), weights.string());
   const auto scope = deferral(setup);
   setup.precision->convert_module(*setup.module);
 }
@@ -339,3 +342,13 @@ void set_up_optimizers(RunSetup& setup, const RunData& data, const FitProgress& 
 }
 
 }  // namespace lockstep::detail
+
+namespace lockstep {
+
+IncompatibleKeys load_first_weights(const TrainContext& context, const std::filesystem::path& path,
+                                    const torch::nn::Module& module, const WeightNames& names, bool strict) {
+  if (!context.is_global_zero()) return {};
+  return detail::read_first_weights(path, module, names, strict);
+}
+
+}  // namespace lockstep
