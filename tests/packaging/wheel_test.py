@@ -17,7 +17,7 @@ CLEAN = {name: value for name, value in os.environ.items() if name not in ("LD_L
 
 def execute(*command, **options):
     options.setdefault("env", CLEAN)
-    return subprocess.run([str(word) for word in command], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=300, **options)
+    return subprocess.run([str(word) for word in command], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=900, **options)
 
 
 class Wheel(unittest.TestCase):

@@ -23,7 +23,7 @@ exec chroot "$root" /bin/sh -ec "$command"
 
 
 def execute(*command, **options):
-    return subprocess.run([str(word) for word in command], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=600, **options)
+    return subprocess.run([str(word) for word in command], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=1500, **options)
 
 
 class Packages(unittest.TestCase):
