@@ -20,6 +20,7 @@ struct BuildFacts {
   std::string system = {};         ///< where it was built: "Debian GNU/Linux 12, x86_64"
 };
 
+/// What this library was built with.
 LOCKSTEP_API const BuildFacts& build_facts();
 
 }  // namespace lockstep

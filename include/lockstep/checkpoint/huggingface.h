@@ -34,6 +34,7 @@ struct WeightName {
   std::string ours;        ///< in the module: "blocks.*.norm.weight". Empty: the tensor is not read
   bool transpose = false;  ///< swap the two dimensions, as for GPT-2's Conv1D, whose weights lie so
 };
+/// A table of names.
 using WeightNames = std::vector<WeightName>;
 
 /// The table for a module that holds the one of `names` as its submodule: `below("net", names)` has

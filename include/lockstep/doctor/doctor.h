@@ -12,8 +12,9 @@
 
 namespace lockstep {
 
+/// How good what was found is.
 enum class FindingState {
-  kOk,
+  kOk,       ///< as it should be
   kNote,     ///< is fine here, and explains what is seen elsewhere
   kWarning,  ///< works, but slowly, or not for all that one may want
   kError     ///< ranks cannot run so
@@ -21,12 +22,12 @@ enum class FindingState {
 
 /// What one look at the machine has shown.
 struct Finding {
-  std::string check = {};  ///< what was looked at: "open files"
-  FindingState state = FindingState::kOk;
-  std::string text = {};             ///< what there is, and what it means
-  std::string advice = {};           ///< what to do; empty: nothing
-  std::optional<double> value = {};  ///< the number that `text` is about
-  std::string unit = {};             ///< of `value`: "bytes", "microseconds"
+  std::string check = {};                  ///< what was looked at: "open files"
+  FindingState state = FindingState::kOk;  ///< how good that is
+  std::string text = {};                   ///< what there is, and what it means
+  std::string advice = {};                 ///< what to do; empty: nothing
+  std::optional<double> value = {};        ///< the number that `text` is about
+  std::string unit = {};                   ///< of `value`: "bytes", "microseconds"
 };
 
 /// What to look at, and the programs that this takes.
