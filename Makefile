@@ -2,7 +2,7 @@
 # CMake does the work; this file only says it in short.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo build cuda test test-busy test-browser test-system test-versions bench fuzz soak asan tsan install format clean
+.PHONY: help setup demo build cuda xla test test-busy test-browser test-system test-versions bench fuzz soak asan tsan wheel packages install format clean
 
 PRESET ?= release
 BUILD := build/$(PRESET)
@@ -20,7 +20,7 @@ $(BUILD)/build.ninja: | setup
 
 demo: setup $(BUILD)/build.ninja  ## train a classifier of handwritten digits with DDP on two ranks
 	@cmake --build --preset $(PRESET) --target demo
-	@$(BUILD)/bin/demo
+	@$(BUILD)/bin/lockstep-demo
 
 build: setup $(BUILD)/build.ninja  ## build everything
 	@cmake --build --preset $(PRESET)
@@ -29,6 +29,11 @@ cuda: setup  ## build liblockstep_cuda.so, for NVIDIA's GPUs; needs neither a GP
 	@tools/cuda.sh
 	@cmake --preset $(PRESET) -DLOCKSTEP_CUDA=ON
 	@cmake --build --preset $(PRESET) --target lockstep_cuda
+
+xla: setup  ## build liblockstep_xla.so, for XLA through PJRT plug-ins; fetches PJRT's header and a plug-in for CPUs
+	@tools/xla.sh
+	@cmake --preset $(PRESET) -DLOCKSTEP_XLA=ON
+	@cmake --build --preset $(PRESET) --target lockstep_xla
 
 test: build  ## build and run every test
 	@tools/peers.sh
@@ -69,6 +74,15 @@ soak: build  ## the long form of what the tests do briefly: faults, kills, momen
 
 asan tsan:  ## build and run the tests under AddressSanitizer + UBSan, or ThreadSanitizer
 	@$(MAKE) --no-print-directory test PRESET=$@
+
+wheel: setup $(BUILD)/build.ninja  ## make a wheel for pip in build/packages, for the torch that it is built with
+	@cmake --build --preset $(PRESET) --target installable
+	@tools/make_wheel.py $(BUILD) build/packages
+
+packages: setup $(BUILD)/build.ninja  ## make Debian's packages and a .tar.zst in build/packages
+	@command -v dpkg-shlibdeps >/dev/null || { echo "packages: install dpkg-dev, which finds out what the packages depend on" >&2; exit 1; }
+	@cmake --build --preset $(PRESET) --target installable
+	@cd $(BUILD) && cpack -G "DEB;TZST"
 
 install: build  ## install into PREFIX (default /usr/local)
 	@cmake --install $(BUILD) --prefix $(or $(PREFIX),/usr/local)

@@ -1,8 +1,9 @@
 # Finds LibTorch and defines lockstep::torch.
 #
 # Searched in this order: Torch_DIR and CMAKE_PREFIX_PATH, from an installed
-# package the LibTorch that it was built with, the torch package of the python3
-# on PATH, the copy that tools/setup.sh keeps in the user's cache.
+# package the folder torch beside it, /opt/torch and the LibTorch that it was
+# built with, the torch package of the python3 on PATH, the copy that
+# tools/setup.sh keeps in the user's cache.
 # We link libtorch_cpu and libc10 by our own imported targets: Torch's own
 # config of a CUDA build demands the CUDA toolkit even of CPU programs.
 
@@ -21,9 +22,7 @@ function(_lockstep_torch_candidates out)
   foreach(prefix IN LISTS CMAKE_PREFIX_PATH)
     list(APPEND dirs "${prefix}" "${prefix}/torch")
   endforeach()
-  if(LOCKSTEP_BUILT_WITH_TORCH)
-    list(APPEND dirs "${LOCKSTEP_BUILT_WITH_TORCH}")
-  endif()
+  list(APPEND dirs ${LOCKSTEP_TORCH_PLACES})
   find_program(_lockstep_python3 python3)
   mark_as_advanced(_lockstep_python3)
   if(_lockstep_python3)
@@ -34,6 +33,7 @@ function(_lockstep_torch_candidates out)
     list(APPEND dirs "${from_python}")
   endif()
   list(APPEND dirs "${_cache_home}/lockstep/torch-${LOCKSTEP_TORCH_VERSION}/torch")
+  list(REMOVE_ITEM dirs "")
   set(${out} "${dirs}" PARENT_SCOPE)
 endfunction()
 
@@ -42,7 +42,9 @@ function(_lockstep_torch_refusal root out)
   set(why "")
   file(STRINGS "${root}/include/torch/headeronly/version.h" lines REGEX "#define TORCH_VERSION_(MAJOR|MINOR) ")
   string(REGEX REPLACE ".*MAJOR ([0-9]+).*MINOR ([0-9]+).*" "\\1.\\2" version "${lines}")
-  if(NOT version VERSION_GREATER_EQUAL 2.11 OR NOT version VERSION_LESS 2.15)
+  if(LOCKSTEP_TORCH_MINOR_VERSION_NEEDED AND NOT version VERSION_EQUAL LOCKSTEP_TORCH_MINOR_VERSION_NEEDED)
+    set(why "is version ${version}; this lockstep was built for ${LOCKSTEP_TORCH_MINOR_VERSION_NEEDED}")
+  elseif(NOT version VERSION_GREATER_EQUAL 2.11 OR NOT version VERSION_LESS 2.15)
     set(why "is version ${version}; expected 2.11 to 2.14")
   else()
     execute_process(COMMAND ldd "${root}/lib/libtorch_cpu.so" OUTPUT_VARIABLE needs ERROR_QUIET)
@@ -71,11 +73,17 @@ if(NOT LOCKSTEP_TORCH_ROOT)
 endif()
 if(NOT LOCKSTEP_TORCH_ROOT)
   list(JOIN _candidates "\n  " _looked_at)
+  set(_expected "2.11 to 2.14")
+  set(_remedy "Run tools/setup.sh, which fetches ${LOCKSTEP_TORCH_VERSION}")
+  if(LOCKSTEP_TORCH_MINOR_VERSION_NEEDED)
+    set(_expected "${LOCKSTEP_TORCH_MINOR_VERSION_NEEDED}")
+    set(_remedy "Run pip install \"torch==${_expected}.*\"")
+  endif()
   message(FATAL_ERROR
-    "LibTorch not found; expected version 2.11 to 2.14; looked at Torch_DIR, CMAKE_PREFIX_PATH, the one that an "
-    "installed lockstep was built with, the torch of python3 on PATH and ${_cache_home}/lockstep, which are:\n"
+    "LibTorch not found; expected version ${_expected}; looked at Torch_DIR, CMAKE_PREFIX_PATH, places of an "
+    "installed lockstep, the torch of python3 on PATH and ${_cache_home}/lockstep, which are:\n"
     "  ${_looked_at}${_refused}\n"
-    "Run tools/setup.sh, which fetches ${LOCKSTEP_TORCH_VERSION}, or pass -DTorch_DIR=<libtorch>/share/cmake/Torch.")
+    "${_remedy}, or pass -DTorch_DIR=<libtorch>/share/cmake/Torch.")
 endif()
 message(STATUS "LibTorch: ${LOCKSTEP_TORCH_ROOT}")
 

@@ -14,8 +14,9 @@ LEVELS = [  # from the bottom; each module with the modules it may include, all 
     {"base": ""},
     {"formats": "base", "offload": "base", "cluster": "base", "rendezvous": "base", "device": "base", "profilers": "base"},
     {"advice": "base formats", "deepspeed": "base formats", "launch": "base cluster rendezvous", "state": "base formats device",
-     "loggers": "base formats", "report": "base formats profilers", "cuda": "device"},
-    {"comm": "base cluster rendezvous device launch", "data": "base formats state", "optim": "base device offload deepspeed state"},
+     "loggers": "base formats", "report": "base formats profilers", "cuda": "device", "xla": "base"},
+    {"doctor": "base cluster rendezvous launch", "comm": "base cluster rendezvous device launch", "data": "base formats state",
+     "optim": "base device offload deepspeed state"},
     {"metrics": "base device state comm", "precision": "base device state optim", "checkpoint": "base formats state comm",
      "parallel": "base offload cluster device state comm optim"},
     {"strategy": "base cluster device deepspeed state comm optim precision checkpoint parallel", "testing": "base launch comm"},
@@ -26,7 +27,7 @@ LEVELS = [  # from the bottom; each module with the modules it may include, all 
     {"cli": "base cluster device launch strategy fabric train"},
 ]
 LAYERS = {module: allowed.split() for level in LEVELS for module, allowed in level.items()}
-TORCH_FREE = "base formats advice offload cluster rendezvous profilers deepspeed launch loggers report".split()
+TORCH_FREE = "base formats advice offload cluster rendezvous profilers deepspeed launch loggers report doctor".split()
 # c10d itself; all others take it from comm/c10d.h, which these may include, too.
 C10D_ALLOWED = re.compile(r"^src/(comm/(c10d\.h|compat\.h|transport/gloo/|join/)|cuda/)")
 C10D_VIA_HEADER = re.compile(r"^src/comm/")

@@ -7,7 +7,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 torch_version=2.13.0
-packages=(g++ cmake ninja-build make ccache mold python3 python3-pip python3-venv ca-certificates
+packages=(g++ cmake ninja-build make ccache mold pkg-config python3 python3-pip python3-venv ca-certificates
           libcli11-dev nlohmann-json3-dev libyaml-cpp-dev libspdlog-dev libfmt-dev zlib1g-dev libssl-dev libxxhash-dev
           libpng-dev libjpeg-dev liburing-dev libgtest-dev libgmock-dev)
 

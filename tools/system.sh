@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # What `make test-system` needs beside what `make test` does: root, Debian's packages for networks of namespaces, a
-# scheduler and launchers, and build/system/sshd, which is unpacked there rather than installed, so that no daemon is
-# started.
+# scheduler and launchers, build/system/sshd, which is unpacked there rather than installed, so that no daemon is
+# started, and build/system/bare.tar, this system as it is when nothing has been installed on it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-packages=(iproute2 openssh-client util-linux slurm-wlm munge openmpi-bin mpich)
+packages=(iproute2 openssh-client util-linux slurm-wlm munge openmpi-bin mpich debootstrap dpkg-dev)
 folder=build/system
 
 if [ "$(id -u)" -ne 0 ]; then
@@ -24,8 +24,23 @@ if [ ${#missing[@]} -gt 0 ]; then
   apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 fi
 
-[ -x "$folder/sshd" ] && exit 0
+make_bare_system() {
+  local suite mirror
+  # shellcheck source=/dev/null
+  suite=$(. /etc/os-release && echo "$VERSION_CODENAME")
+  mirror=$(apt-get indextargets --format '$(CODENAME) $(REPO_URI)' 'Created-By: Packages' | sed -n "s/^$suite //p" | head -1)
+  echo "system: making a bare $suite in $folder"
+  rm -rf "$folder/bare"
+  unshare --mount debootstrap --variant=minbase "$suite" "$folder/bare" "$mirror" >"$folder/debootstrap.log" \
+    || { echo "system: debootstrap failed; see $folder/debootstrap.log" >&2; exit 1; }
+  tar -C "$folder/bare" -cf "$folder/bare.tar.new" .
+  rm -rf "$folder/bare"
+  mv "$folder/bare.tar.new" "$folder/bare.tar"
+}
+
 mkdir -p "$folder"
+[ -e "$folder/bare.tar" ] || make_bare_system
+[ -x "$folder/sshd" ] && exit 0
 if command -v /usr/sbin/sshd >/dev/null; then
   ln -sfn /usr/sbin/sshd "$folder/sshd"
   exit 0

@@ -1,10 +1,22 @@
 // What `make demo` runs: DDP on two ranks over Gloo, from pixels to a tested accuracy.
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
 
 #include "../digits/mlp.h"
 
 namespace ls = lockstep;
+
+namespace {
+
+// Installed, it lies with the program; else in the source tree, where `make demo` runs.
+std::filesystem::path digits_file() {
+  const auto bin = std::filesystem::read_symlink("/proc/self/exe").parent_path();
+  const auto installed = (bin / "../share/lockstep/digits.csv.gz").lexically_normal();
+  return std::filesystem::exists(installed) ? installed : "data/digits.csv.gz";
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
   constexpr double kGoodAccuracy = 0.95;
@@ -15,7 +27,7 @@ int main(int argc, char** argv) {
     const auto start = std::chrono::steady_clock::now();
     torch::manual_seed(0);
     ls::Trainer trainer(cli.trainer());
-    const auto all = ls::csv_dataset("data/digits.csv.gz", {.label = -1, .scale = 1.0 / 16});
+    const auto all = ls::csv_dataset(digits_file(), {.label = -1, .scale = 1.0 / 16});
     auto [rest, test] = ls::split(all, 0.8, {.seed = 0});
     auto [train, val] = ls::split(rest, 0.9, {.seed = 1});
     const digits::Mlp network(64, std::vector<std::int64_t>{128, 64}, 10,

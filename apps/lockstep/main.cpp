@@ -5,17 +5,20 @@
 #include <optional>
 
 #include <lockstep/base/error.h>
-#include <lockstep/base/version.h>
 #include <lockstep/formats/checkpoint_tools.h>
 #include <lockstep/launch/run_on_hosts.h>
 #include <lockstep/report/report.h>
 
 #include "advise_verb.h"
+#include "demo_verb.h"
+#include "doctor_verb.h"
 #include "estimate_memory_verb.h"
+#include "man_pages.h"
 #include "refusal.h"
 #include "rerun_verb.h"
 #include "run_verb.h"
 #include "slurm_script_verb.h"
+#include "version_text.h"
 #include "zero_to_fp32_verb.h"
 
 namespace {
@@ -67,7 +70,7 @@ int report(const ReportFlags& flags) {
 
 int main(int argc, char** argv) {
   CLI::App app("Tools of lockstep, distributed training for LibTorch");
-  app.set_version_flag("--version", std::string("lockstep ") + lockstep::kVersion);
+  app.set_version_flag("--version", version_text());
   app.require_subcommand(1);
   app.failure_message(refusal);
   std::string folder, file, entry = "model";
@@ -87,6 +90,7 @@ int main(int argc, char** argv) {
   auto* reporting = add_report(app, report_flags);
   RunFlags run_flags;
   auto* running = add_run(app, run_flags);
+  auto* demonstrating = add_demo(app);
   SlurmScriptFlags slurm_flags;
   auto* scripting = add_slurm_script(app, slurm_flags);
   AdviseFlags advise_flags;
@@ -97,6 +101,10 @@ int main(int argc, char** argv) {
   auto* converting = add_zero_to_fp32(app, fp32_flags);
   RerunFlags rerun_flags;
   auto* rerunning = add_rerun(app, rerun_flags);
+  DoctorFlags doctor_flags;
+  auto* examining = add_doctor(app, doctor_flags);
+  ManPagesFlags man_flags;
+  auto* describing = add_man_pages(app, man_flags);
   auto* being_node = app.add_subcommand("node", "What lockstep run --hostfile starts on each host");
 
   try {
@@ -108,12 +116,15 @@ int main(int argc, char** argv) {
     return app.exit(error) == 0 ? 0 : 2;
   }
   try {
+    if (demonstrating->parsed()) demo(demonstrating->remaining());
     if (inspecting->parsed()) return inspect(folder, other);
     if (reporting->parsed()) return report(report_flags);
     if (advising->parsed()) return advise(advise_flags, *advising);
     if (estimating->parsed()) return estimate_memory(memory_flags, *estimating);
     if (converting->parsed()) return zero_to_fp32(fp32_flags);
     if (rerunning->parsed()) return rerun(rerun_flags);
+    if (examining->parsed()) return doctor(doctor_flags);
+    if (describing->parsed()) return write_man_pages(man_flags, app);
     if (being_node->parsed()) return lockstep::become_node();
     if (running->parsed()) {
       run_flags.command = running->remaining();

@@ -7,12 +7,6 @@
 
 #include <fmt/format.h>
 
-#include <lockstep/base/env.h>
-#include <lockstep/base/rank_status.h>
-
-#include "base/diagnoses.h"
-#include "base/memory_failure.h"
-
 namespace lockstep {
 
 std::string number_text(double number) {
@@ -54,18 +48,6 @@ namespace lockstep::detail {
 
 ErrorParts unreadable_file(const std::filesystem::path& file, const std::string& reason) {
   return {.what = "'" + file.string() + "' cannot be read", .got = reason};
-}
-
-std::string failure_text(const std::exception& error) {
-  if (!is_memory_failure(error)) return error.what();
-  const std::string_view all = error.what();
-  const std::string what(all.substr(0, all.find('\n')));
-  const auto asked = asked_bytes(all);
-  auto text = "the system has not enough memory for this process (" + what + ")" +
-              (asked ? "; it asked for " + memory_text(*asked) : "");
-  text += memory_report(rank_status(), peak_rss_bytes());
-  const bool has_advice = rank_status().memory.advice[0] != '\0' && diagnoses().memory;
-  return text + (has_advice ? "" : "; use a smaller batch, or a strategy that shards or offloads its state");
 }
 
 }  // namespace lockstep::detail

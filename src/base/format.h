@@ -1,9 +1,8 @@
-// Numbers, words, errno values and failures as text for messages and files, and the error for a file that
+// Numbers, words and errno values as text for messages and files, and the error for a file that
 // cannot be read.
 #pragma once
 
 #include <cstdint>
-#include <exception>
 #include <filesystem>
 #include <span>
 #include <string>
@@ -53,9 +52,5 @@ inline std::string system_error_text(int error_number) {
 /// "'FILE' cannot be read; got REASON": for IoError, or for DataError where the file is one of a data set.
 /// `reason` is system_error_text(errno), or what is there instead of a file; empty where it is unknown.
 LOCKSTEP_API ErrorParts unreadable_file(const std::filesystem::path& file, const std::string& reason = {});
-
-/// What `error` says; where memory was short, also what was asked for, where this rank's memory is, and what
-/// would make room (memory_failure.h).
-LOCKSTEP_API std::string failure_text(const std::exception& error);
 
 }  // namespace lockstep::detail

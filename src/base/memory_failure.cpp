@@ -11,6 +11,9 @@
 #include <new>
 #include <string>
 
+#include <lockstep/base/env.h>
+
+#include "base/cgroup.h"
 #include "base/diagnoses.h"
 #include "base/format.h"
 
@@ -41,21 +44,11 @@ std::optional<std::int64_t> number_in(const std::filesystem::path& file, std::st
   return std::nullopt;
 }
 
-// Lines are NUMBER:CONTROLLERS:PATH; version 2 names no controllers.
 std::optional<std::int64_t> kills_in_cgroup(const std::filesystem::path& proc,
                                             const std::filesystem::path& cgroups) {
-  std::ifstream lines(proc / "self" / "cgroup");
-  for (std::string line; std::getline(lines, line);) {
-    const auto first = line.find(':');
-    const auto second = line.find(':', first + 1);
-    if (second == std::string::npos || second + 2 > line.size()) continue;
-    const auto controllers = line.substr(first + 1, second - first - 1);
-    const auto path = line.substr(second + 2);  // without its slash
-    const auto found = controllers.empty() ? number_in(cgroups / path / "memory.events", "oom_kill")
-                       : controllers == "memory"
-                           ? number_in(cgroups / "memory" / path / "memory.oom_control", "oom_kill")
-                           : std::nullopt;
-    if (found) return found;
+  for (const auto& group : own_cgroups("memory", proc, cgroups)) {
+    const auto* const file = group.is_version_2 ? "memory.events" : "memory.oom_control";
+    if (const auto kills = number_in(group.mount / group.path / file, "oom_kill")) return kills;
   }
   return std::nullopt;
 }
@@ -107,6 +100,18 @@ std::string memory_report(const RankStatus& status, std::int64_t peak_bytes) {
   }
   const std::string advice(memory.advice, ::strnlen(memory.advice, sizeof(memory.advice)));
   return text + (advice.empty() ? "" : "; what makes room, in this order: " + advice);
+}
+
+std::string failure_text(const std::exception& error) {
+  if (!is_memory_failure(error)) return error.what();
+  const std::string_view all = error.what();
+  const std::string what(all.substr(0, all.find('\n')));
+  const auto asked = asked_bytes(all);
+  auto text = "the system has not enough memory for this process (" + what + ")" +
+              (asked ? "; it asked for " + memory_text(*asked) : "");
+  text += memory_report(rank_status(), peak_rss_bytes());
+  const bool has_advice = rank_status().memory.advice[0] != '\0' && diagnoses().memory;
+  return text + (has_advice ? "" : "; use a smaller batch, or a strategy that shards or offloads its state");
 }
 
 std::int64_t memory_kills(const std::filesystem::path& proc, const std::filesystem::path& cgroups) {

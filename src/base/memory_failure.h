@@ -25,6 +25,10 @@ LOCKSTEP_API std::optional<std::int64_t> asked_bytes(std::string_view text);
 /// `status`; of that only what is known. Empty where the diagnosis is off.
 LOCKSTEP_API std::string memory_report(const RankStatus& status, std::int64_t peak_bytes);
 
+/// What `error` says; where memory was short, also what was asked for, where this rank's memory is, and what
+/// would make room.
+LOCKSTEP_API std::string failure_text(const std::exception& error);
+
 /// How often the kernel has killed a process for want of memory, in this cgroup or, where that is not told,
 /// on this machine. `proc` and `cgroups` are where the kernel shows it.
 LOCKSTEP_API std::int64_t memory_kills(const std::filesystem::path& proc = "/proc",

@@ -1,7 +1,5 @@
 #include <lockstep/base/rank_status.h>
 
-#include <string.h>
-
 #include <algorithm>
 #include <cstddef>
 
@@ -19,6 +17,18 @@ void store_name(char (&to)[N], std::string_view from) {
   for (std::size_t i = 0; i <= length; ++i) {
     std::atomic_ref(to[i]).store(i < length ? from[i] : '\0', std::memory_order_relaxed);
   }
+}
+
+// Another thread may store a name meanwhile.
+template <std::size_t N>
+std::string load_name(const char (&from)[N]) {
+  std::string name;
+  for (const auto& stored : from) {
+    const char letter = std::atomic_ref(const_cast<char&>(stored)).load(std::memory_order_relaxed);
+    if (letter == '\0') break;
+    name += letter;
+  }
+  return name;
 }
 
 template <std::size_t N>
@@ -88,8 +98,7 @@ std::string activity_text(const RankStatus& status) {
 std::string whereabouts(const RankStatus& status) {
   const auto sequence = status.sequence.load();
   if (sequence == 0) return "before its first collective" + activity_text(status);
-  const std::string name(status.collective, ::strnlen(status.collective, sizeof(status.collective)));
-  const auto call = name + " seq " + std::to_string(sequence);
+  const auto call = load_name(status.collective) + " seq " + std::to_string(sequence);
   return status.in_collective.load() != 0 ? "in " + call : "after " + call + activity_text(status);
 }
 

@@ -21,7 +21,7 @@
 #include <lockstep/torch.h>
 #include <lockstep/train/run_directory.h>
 
-#include "base/format.h"
+#include "base/memory_failure.h"
 #include "base/system.h"
 #include "fabric/connector.h"
 #include "launch/outside_ranks.h"

@@ -8,7 +8,7 @@
 
 #include <lockstep/base/error.h>
 
-#include "base/format.h"
+#include "base/memory_failure.h"
 
 namespace lockstep::detail {
 namespace {

@@ -56,14 +56,6 @@ std::string joined(int major, int minor, int patch) {
   return std::to_string(major) + "." + std::to_string(minor) + "." + std::to_string(patch);
 }
 
-// The version of LibTorch that runs; that of its headers is another matter.
-std::string torch_version() {
-  const auto version = find_function<std::uint64_t (*)()>("aoti_torch_abi_version");
-  if (version == nullptr) return {};
-  const auto number = version();
-  return std::to_string(number >> 56) + "." + std::to_string(number >> 48 & 0xff);
-}
-
 // torch::cuda::nccl::version(), which is that of the header that LibTorch was built with.
 constexpr auto kNcclHeaderVersion = "_ZN5torch4cuda4nccl7versionEv";
 
@@ -164,6 +156,13 @@ std::filesystem::path cuda_plugin_file() {
 }
 
 bool is_torch_cuda_loaded() { return ::dlsym(RTLD_DEFAULT, kNcclHeaderVersion) != nullptr; }
+
+std::string torch_version() {
+  const auto version = find_function<std::uint64_t (*)()>("aoti_torch_abi_version");
+  if (version == nullptr) return {};
+  const auto number = version();
+  return std::to_string(number >> 56) + "." + std::to_string(number >> 48 & 0xff);
+}
 
 CudaVersions versions_here() {
   return {.torch = torch_version(),

@@ -37,6 +37,9 @@ LOCKSTEP_API std::filesystem::path cuda_plugin_file();
 /// Whether this process has loaded LibTorch's library for CUDA. Loads nothing.
 LOCKSTEP_API bool is_torch_cuda_loaded();
 
+/// Of the LibTorch that this process has loaded: "2.13"; that of its headers is another matter.
+LOCKSTEP_API std::string torch_version();
+
 /// Of this process, in which LibTorch's library for CUDA is loaded.
 CudaVersions versions_here();
 

@@ -168,7 +168,8 @@ CommandResult run_command(const std::vector<std::string>& words, std::chrono::mi
   if (has_ended) return result;
   throw Error("launch", {.what = words.front() + " has not ended",
                          .expected = "its end within " + std::to_string(deadline.count()) + " ms",
-                         .got = "no end; it was killed"});
+                         .got = "no end; it was killed" +
+                                (result.output.empty() ? "" : ", when it had printed " + result.output)});
 }
 
 }  // namespace lockstep::launch

@@ -19,8 +19,8 @@
 #include <lockstep/launch/errors.h>
 
 #include "base/diagnoses.h"
-#include "base/format.h"
 #include "base/job_log.h"
+#include "base/memory_failure.h"
 #include "base/system.h"
 #include "cluster/environment_end.h"
 #include "launch/posix.h"

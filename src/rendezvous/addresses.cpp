@@ -19,6 +19,7 @@
 
 #include "base/format.h"
 #include "base/sockets.h"
+#include "rendezvous/interfaces.h"
 
 namespace lockstep::rendezvous {
 namespace {
@@ -127,6 +128,22 @@ bool is_name_of_loopback(const std::string& host) {
   for (const addrinfo* each = found->get(); each != nullptr; each = each->ai_next)
     if (!address_of(*each).is_loopback()) return false;
   return true;
+}
+
+std::vector<NetworkInterface> network_interfaces() {
+  const auto interfaces = own_interfaces();
+  std::vector<NetworkInterface> all;
+  for (const ifaddrs* each = interfaces.get(); each != nullptr; each = each->ifa_next) {
+    auto known = std::ranges::find(all, each->ifa_name, &NetworkInterface::name);
+    if (known == all.end()) {
+      all.push_back({.name = each->ifa_name,
+                     .is_up = (each->ifa_flags & IFF_UP) != 0,
+                     .is_loopback = (each->ifa_flags & IFF_LOOPBACK) != 0});
+      known = all.end() - 1;
+    }
+    if (const auto address = address_in(*each)) known->addresses.push_back(address->text());
+  }
+  return all;
 }
 
 std::string interface_with(const std::string& text) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <utility>
 
 #include <lockstep/base/error.h>
@@ -11,6 +12,7 @@
 #include <lockstep/base/rank_status.h>
 
 #include "base/diagnoses.h"
+#include "base/format.h"
 #include "base/sockets.h"
 #include "rendezvous/diagnosis.h"
 #include "rendezvous/message.h"
@@ -242,9 +244,10 @@ void ControlMesh::tell_of_wait(Lock& lock, const Meeting& meeting, Clock::durati
   const auto missing = meetings_.missing_from(meeting);
   if (missing.empty() || failure_.is_known()) return;
   const auto awaited = inquiry.ranks_to_blame(missing);
-  const auto seconds = std::chrono::round<std::chrono::seconds>(waited).count();
+  const double exact = std::chrono::duration<double>(waited).count();
+  const auto seconds = exact < 1 ? std::round(exact * 10) / 10 : std::round(exact);
   const auto text = "rank " + std::to_string(rank_) + " has waited for " + ranks_text(awaited) + " for " +
-                    std::to_string(seconds) + " s, in " + words_.describe(meeting.announcement) + ": " +
+                    number_text(seconds) + " s, in " + words_.describe(meeting.announcement) + ": " +
                     inquiry.places_of(awaited) + "; training goes on when it comes, or ends at the timeout";
   if (give_notice(text)) return;
   lock.unlock();  // who reads the log may be slow
@@ -269,14 +272,16 @@ void ControlMesh::require_agreement(Lock& lock, const Meeting& meeting) {
   failure_.raise(words_.describe(meeting.announcement));
 }
 
-// A rank that has said goodbye will not arrive any more. All members have received that, and each throws.
+// A rank that has said goodbye will not arrive any more. All members have received that, and each throws. One
+// that left since it had waited in vain is not to blame: those that it waited for are, at the deadline.
 void ControlMesh::require_presence(const Meeting& meeting) {
   const auto group = meeting.announcement.group;
   const auto& inbox = meetings_.inbox();
   for (const int member : meeting.members) {
     const bool has_left = diagnosis_.peer(member).has_left || inbox.has_left(group, member) ||
                           inbox.has_left(meeting.home, member);
-    if (!has_left || meetings_.announced(meeting, member)) continue;
+    if (!has_left || meetings_.announced(meeting, member) || meetings_.has_given_up(meeting, member))
+      continue;
     const auto rank = std::to_string(member);
     raise({.failure = Failure::kPeerLost,
            .ranks = {member},
@@ -347,13 +352,15 @@ ControlMesh::Token ControlMesh::on_failure(std::function<void()> abort) {
   return failure_.on_failure(std::move(abort));
 }
 
-void ControlMesh::leave(std::uint64_t group, std::span<const int> members, bool tells) {
+void ControlMesh::say_goodbye(std::uint64_t group, std::span<const int> members) {
   const auto header = header_of(MessageKind::kGoodbye, {}, {.group = group});
-  const auto told = tells ? members : std::span<const int>();
-  for (const int member : told) links_.send(member, header, {}, Clock::now());
+  for (const int member : members) links_.send(member, header, {}, Clock::now());
+}
+
+void ControlMesh::leave(std::uint64_t group, std::span<const int> members) {
   const Lock lock(mutex_);
   meetings_.use_board(group, nullptr);
-  meetings_.inbox().leave(group, told);
+  meetings_.inbox().leave(group, members);
 }
 
 void ControlMesh::leave() {

@@ -120,9 +120,13 @@ class LOCKSTEP_API ControlMesh {
   using Token = JobFailure::Token;
   [[nodiscard]] Token on_failure(std::function<void()> abort);
 
-  /// To be called when this rank holds no more meetings in `group`; with `tells`, its `members` are told.
-  /// Frees the data of the group.
-  void leave(std::uint64_t group, std::span<const int> members, bool tells);
+  /// Tells the `members` of `group` that this rank comes to no more of its meetings: those that begin without
+  /// it end.
+  void say_goodbye(std::uint64_t group, std::span<const int> members);
+
+  /// To be called when this rank holds no more meetings in `group`. Frees the data of the group once all
+  /// `members` have said goodbye.
+  void leave(std::uint64_t group, std::span<const int> members);
 
   /// Tells all ranks that this rank leaves without a failure.
   void leave();

@@ -124,12 +124,15 @@ std::vector<int> Meetings::missing_from(const Meeting& meeting) const {
   return missing;
 }
 
+bool Meetings::has_given_up(const Meeting& meeting, int member) const {
+  const auto own = std::ranges::find(under_way_, &meeting, &ActiveMeeting::meeting);
+  return std::ranges::find(own->gave_up, member) != own->gave_up.end();
+}
+
 std::vector<int> Meetings::absent_from(const Meeting& meeting) const {
   const auto missing = missing_from(meeting);
-  const auto own = std::ranges::find(under_way_, &meeting, &ActiveMeeting::meeting);
   auto absent = missing;
-  std::erase_if(absent,
-                [&](int rank) { return std::ranges::find(own->gave_up, rank) != own->gave_up.end(); });
+  std::erase_if(absent, [&](int rank) { return has_given_up(meeting, rank); });
   return absent.empty() ? missing : absent;
 }
 

@@ -157,6 +157,8 @@ class Meetings {
   /// Whether all members that have arrived have the same announcement.
   bool is_unanimous(const Meeting& meeting) const;
   std::vector<int> missing_from(const Meeting& meeting) const;
+  /// Whether `member` had arrived in `meeting`, in which this rank is, and has recalled that since.
+  bool has_given_up(const Meeting& meeting, int member) const;
   /// The missing members that have never arrived; if there are none, all missing members.
   std::vector<int> absent_from(const Meeting& meeting) const;
   /// The lowest member that has arrived.

@@ -13,7 +13,7 @@
 #include <lockstep/comm/init.h>
 #include <lockstep/launch/join.h>
 
-#include "base/format.h"
+#include "base/memory_failure.h"
 
 namespace lockstep::testing {
 namespace {

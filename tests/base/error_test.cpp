@@ -4,7 +4,7 @@
 
 #include <new>
 
-#include "base/format.h"
+#include "base/memory_failure.h"
 
 namespace lockstep {
 namespace {

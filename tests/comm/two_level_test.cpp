@@ -17,8 +17,9 @@
 #include <lockstep/base/error.h>
 #include <lockstep/testing/fork_ranks.h>
 
-#include "comm/algorithms/ordered_reduction.h"
+#include "comm/algorithms/reduce_rows.h"
 #include "comm/socket_ranks.h"
+#include "comm/unlike_values.h"
 
 namespace lockstep {
 namespace {
@@ -31,31 +32,11 @@ using detail::SegmentAddress;
 using detail::SharedSegment;
 using detail::SocketTransport;
 using detail::TwoLevelCollectives;
+using test::has_bits;
+using test::reduced_values;
+using test::unlike_values;
 using testing::fork_ranks;
 using ::testing::StartsWith;
-
-at::Tensor hosted_values(int rank, std::int64_t numel, at::ScalarType dtype) {
-  const auto x = at::arange(numel, at::kDouble) + 1 + 1000003.0 * (rank + 1);
-  const auto values = (x * 0.7391).sin() * (x * 0.0137).sin().mul(4).exp();
-  return (dtype == at::kBool ? values.gt(0) : values * 20).to(dtype);
-}
-
-at::Tensor hosted_sum(int ranks, std::int64_t numel, at::ScalarType dtype, ReduceOp op) {
-  std::vector<at::Tensor> rows;
-  std::vector<const void*> memory;
-  for (int rank = 0; rank < ranks; ++rank) {
-    rows.push_back(hosted_values(rank, numel, dtype));
-    memory.push_back(rows.back().const_data_ptr());
-  }
-  auto output = at::empty({numel}, dtype);
-  detail::reduce_rows(memory, dtype, op, output.mutable_data_ptr(), static_cast<std::size_t>(numel));
-  return output;
-}
-
-bool are_same_bits(const at::Tensor& tensor, const at::Tensor& expected) {
-  return tensor.nbytes() == expected.nbytes() &&
-         std::memcmp(tensor.const_data_ptr(), expected.const_data_ptr(), tensor.nbytes()) == 0;
-}
 
 /// Threads that count as the ranks of hosts with `members` each.
 class Hosts {
@@ -123,10 +104,9 @@ TEST_P(TwoLevels, SumsHaveTheBitsOfTheTree) {
       for (const auto op : {ReduceOp::kSum, ReduceOp::kAvg, ReduceOp::kProduct}) {
         if (at::isIntegralType(dtype, true) && op == ReduceOp::kAvg) continue;
         for (const std::int64_t numel : {1, 3, 50'001, 300'000}) {
-          const auto sum = hosted_values(rank, numel, dtype);
+          const auto sum = unlike_values(rank, numel, dtype);
           perform({.kind = CollectiveKind::kAllReduce, .output = sum, .op = op});
-          EXPECT_TRUE(are_same_bits(sum, hosted_sum(hosts.size(), numel, dtype, op)))
-              << dtype << " " << numel;
+          EXPECT_TRUE(has_bits(sum, reduced_values(hosts.size(), numel, dtype, op))) << dtype << " " << numel;
         }
       }
     }
@@ -139,15 +119,14 @@ TEST_P(TwoLevels, AreScatteredAndGathered) {
     for (const auto dtype : {at::kFloat, at::kHalf}) {
       for (const std::int64_t part : {1, 7, 99'999}) {
         const auto numel = part * hosts.size();
-        const auto input = hosted_values(rank, numel, dtype), output = at::zeros({part}, dtype);
+        const auto input = unlike_values(rank, numel, dtype), output = at::zeros({part}, dtype);
         perform({.kind = CollectiveKind::kReduceScatter, .output = output, .input = input});
-        const auto whole = hosted_sum(hosts.size(), numel, dtype, ReduceOp::kSum);
-        EXPECT_TRUE(are_same_bits(output, whole.narrow(0, rank * part, part).clone()))
-            << dtype << " " << part;
-        EXPECT_TRUE(are_same_bits(input, hosted_values(rank, numel, dtype)));
+        const auto whole = reduced_values(hosts.size(), numel, dtype, ReduceOp::kSum);
+        EXPECT_TRUE(has_bits(output, whole.narrow(0, rank * part, part).clone())) << dtype << " " << part;
+        EXPECT_TRUE(has_bits(input, unlike_values(rank, numel, dtype)));
         const auto all = at::zeros({numel}, dtype);
         perform({.kind = CollectiveKind::kAllGather, .output = all, .input = output});
-        EXPECT_TRUE(are_same_bits(all, whole)) << dtype << " " << part;
+        EXPECT_TRUE(has_bits(all, whole)) << dtype << " " << part;
       }
     }
   });
@@ -159,14 +138,14 @@ TEST(TwoLevelSums, OfLargeTensorsAreRight) {
   hosts.run([&](int rank, const auto& perform) {
     constexpr std::int64_t numel = 2'500'003, slice = 600'003;
     for (const auto dtype : {at::kFloat, at::kBFloat16}) {
-      const auto sum = hosted_values(rank, numel, dtype);
+      const auto sum = unlike_values(rank, numel, dtype);
       perform({.kind = CollectiveKind::kAllReduce, .output = sum, .op = ReduceOp::kAvg});
-      EXPECT_TRUE(are_same_bits(sum, hosted_sum(4, numel, dtype, ReduceOp::kAvg)));
+      EXPECT_TRUE(has_bits(sum, reduced_values(4, numel, dtype, ReduceOp::kAvg)));
       const auto output = at::zeros({slice}, dtype);
-      const auto input = hosted_values(rank, 4 * slice, dtype);
+      const auto input = unlike_values(rank, 4 * slice, dtype);
       perform({.kind = CollectiveKind::kReduceScatter, .output = output, .input = input});
-      const auto whole = hosted_sum(4, 4 * slice, dtype, ReduceOp::kSum);
-      EXPECT_TRUE(are_same_bits(output, whole.narrow(0, rank * slice, slice).clone()));
+      const auto whole = reduced_values(4, 4 * slice, dtype, ReduceOp::kSum);
+      EXPECT_TRUE(has_bits(output, whole.narrow(0, rank * slice, slice).clone()));
     }
   });
 }
@@ -176,7 +155,7 @@ TEST(TwoLevelTraffic, OfAHostIsWhatItsSumTakes) {
   constexpr std::int64_t numel = 1 << 20;
   Hosts hosts(4, 2);
   hosts.run([](int rank, const auto& perform) {
-    perform({.kind = CollectiveKind::kAllReduce, .output = hosted_values(rank, numel, at::kFloat)});
+    perform({.kind = CollectiveKind::kAllReduce, .output = unlike_values(rank, numel, at::kFloat)});
   });
   for (const int host : {0, 1}) EXPECT_EQ(hosts.bytes_from(host), 2 * numel * 4 / 2);
 }
@@ -202,12 +181,12 @@ std::string sum_on_hosts(const Communicator& comm, int host) {
   env::set("LOCKSTEP_TEST_HOST", std::to_string(host));
   for (int i = 0; i < 6; ++i) comm.barrier();  // segments are open by then
   for (const std::int64_t numel : {5, 70'000, 1'000'001}) {
-    const auto sum = hosted_values(comm.rank(), numel, at::kHalf);
+    const auto sum = unlike_values(comm.rank(), numel, at::kHalf);
     comm.all_reduce(sum, ReduceOp::kAvg);
-    if (!are_same_bits(sum, hosted_sum(comm.size(), numel, at::kHalf, ReduceOp::kAvg))) return "a wrong sum";
+    if (!has_bits(sum, reduced_values(comm.size(), numel, at::kHalf, ReduceOp::kAvg))) return "a wrong sum";
     const auto all = at::zeros({comm.size() * numel}, at::kFloat);
-    comm.all_gather(all, hosted_values(comm.rank(), numel, at::kFloat));
-    if (!are_same_bits(all.narrow(0, numel, numel).clone(), hosted_values(1, numel, at::kFloat)))
+    comm.all_gather(all, unlike_values(comm.rank(), numel, at::kFloat));
+    if (!has_bits(all.narrow(0, numel, numel).clone(), unlike_values(1, numel, at::kFloat)))
       return "a wrong gather";
     comm.broadcast(sum, 1);
   }

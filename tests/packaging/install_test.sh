@@ -7,6 +7,12 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 cmake --install "$build" --prefix "$work/prefix" >/dev/null
+version=$("$work/prefix/bin/lockstep" --version)
+grep -qx 'lockstep 0.1.0' <<<"$version"
+grep -q "^LibTorch: .*, $torch$" <<<"$version"
+for page in lockstep lockstep-run lockstep-report; do test -s "$work/prefix/share/man/man1/$page.1"; done
+"$work/prefix/bin/lockstep" doctor >"$work/doctor" || { cat "$work/doctor"; exit 1; }
+grep -q "^\[ok\] *self-test *2 ranks were started" "$work/doctor"
 cp -r "$source/tests/packaging/consumer" "$work/consumer"
 # As docs/quickstart.md says, where neither python3 nor the cache leads to LibTorch.
 mkdir "$work/home" "$work/no_python"
@@ -21,6 +27,19 @@ grep -qx -- "-- LibTorch: $torch" "$work/configured"
 cmake --build "$work/build" >/dev/null
 "$work/build/consumer" | tee "$work/out"
 grep -qx 'lockstep 0.1.0, 1 rank, sum 1' "$work/out"
+
+# Without CMake, by what pkg-config says.
+pkg_config() { PKG_CONFIG_PATH=$(dirname "$(find "$work/prefix" -name lockstep.pc)") pkg-config "$@" lockstep; }
+[ "$(pkg_config --modversion)" = 0.1.0 ]
+# shellcheck disable=SC2046
+g++ -std=c++20 -E $(pkg_config --cflags) "$work/consumer/main.cpp" >/dev/null
+# shellcheck disable=SC2046
+g++ "$(find "$work/build" -name main.cpp.o)" $(pkg_config --libs) -o "$work/plain"
+"$work/plain" | cmp - "$work/out"
+
+# The installed demo finds LibTorch.
+"$work/prefix/bin/lockstep" demo --print_config >"$work/config"
+grep -qx 'trainer:' "$work/config"
 
 # Where that LibTorch is gone, the error names the places.
 config=$(find "$work/prefix" -name lockstepConfig.cmake)

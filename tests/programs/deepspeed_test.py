@@ -13,7 +13,7 @@ from harness import BINARY, DIGITS, SOURCE, ProgramTest
 CASE = BINARY / "bin" / "resume_case"
 ZERO_CASE = BINARY / "bin" / "zero_case"
 COMMAND = BINARY / "bin" / "lockstep"
-DEMO = BINARY / "bin" / "demo"
+DEMO = BINARY / "bin" / "lockstep-demo"
 LM = BINARY / "bin" / "example_05_fsdp_transformer"
 WINDOWS = ["--trainer.accumulate_grad_batches", 2, "--trainer.gradient_clip_val", 0.5]
 

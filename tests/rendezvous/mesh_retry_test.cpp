@@ -82,7 +82,8 @@ TEST(MeshRetry, NothingIsKeptOfGroupsThatAreOver) {
     for (std::uint64_t group = 100; group < 200; ++group) {
       mesh->meet({.announcement = op(1, group), .members = both, .deadline = in(60s), .keeps_group = false});
       mesh->meet({.announcement = op(1, group + 1000), .members = both, .deadline = in(60s)});
-      mesh->leave(group + 1000, both, true);
+      mesh->say_goodbye(group + 1000, both);
+      mesh->leave(group + 1000, both);
     }
     sync(3);
     EXPECT_LE(mesh->groups_kept(), kept);

@@ -1,4 +1,5 @@
 """What a host calls itself and the others, in /etc/hosts: ranks meet wherever the main address leads to."""
+import json
 import pathlib
 import sys
 import unittest
@@ -79,6 +80,25 @@ class HostTables(ProgramTest):
             with self.subTest(command[1]):
                 result = self.finish(self.start(*self.network.on(0, *command)), 40)
                 self.assertEqual((result.code, result.out.count("world of 2")), (0, 2), result)
+
+    def assert_doctor_says(self, code, check, state, *words, command):
+        result = self.finish(self.start(*command, LOCKSTEP, "doctor", "--json", *(["--no-self-test"] if code == 0 else [])), 120)
+        self.assertEqual((result.code, result.err), (code, ""), result)
+        said = "\n".join(each["text"] for each in json.loads(result.out)["findings"] if (each["check"], each["state"]) == (check, state))
+        for word in words:
+            self.assertIn(word, said)
+
+    def test_the_doctor_tells_what_a_host_is_called(self):
+        for table, state, text in ((self.debian(0), "note", "node-0 is 127.0.1.1, the loopback"), (LOCAL, "warning", "host name node-0 cannot be resolved"),
+                                   (f"{LOCAL}{self.network.address(0)} node-0\n", "ok", f"node-0 is {self.network.address(0)}")):
+            with self.subTest(text):
+                self.assert_doctor_says(0, "host names", state, text, command=self.with_table(0, table))
+
+    def test_the_doctor_tells_that_the_loopback_is_down(self):
+        ip("-n", "node-0", "link", "set", "lo", "down")
+        ip("-n", "node-0", "addr", "flush", "dev", "lo")
+        self.assert_doctor_says(1, "interfaces", "error", "loopback interface is down", command=self.network.on(0))
+        self.assert_doctor_says(1, "self-test", "error", "lo may be down", command=self.network.on(0))
 
     def test_a_machine_whose_loopback_is_down_is_told_so(self):
         ip("-n", "node-0", "link", "set", "lo", "down")

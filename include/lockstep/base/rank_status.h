@@ -93,7 +93,9 @@ LOCKSTEP_API void on_enter_collective(void (*probe)(std::uint64_t sequence));
 LOCKSTEP_API std::string whereabouts(const RankStatus& status);
 
 /// Notes where this rank is. Costs a store.
-inline void note_activity(RankActivity activity) { rank_status().activity.store(activity, std::memory_order_relaxed); }
+inline void note_activity(RankActivity activity) {
+  rank_status().activity.store(activity, std::memory_order_relaxed);
+}
 
 /// Has the supervisor print `text`; false where there is none. From one thread at a time.
 LOCKSTEP_API bool give_notice(std::string_view text);

@@ -67,9 +67,9 @@ class LOCKSTEP_API Communicator {
   /// For backends and tests: the group that `group` implements.
   explicit Communicator(std::shared_ptr<detail::Group> group);
 
-  int rank() const;                           ///< this rank, 0 to size() - 1
-  int size() const;                           ///< number of ranks
-  std::string backend() const;                ///< what carries the bytes: "single", "sockets" or "gloo"
+  int rank() const;             ///< this rank, 0 to size() - 1
+  int size() const;             ///< number of ranks
+  std::string backend() const;  ///< what carries the bytes: "single", "sockets", "gloo" or "nccl"
   std::chrono::milliseconds timeout() const;  ///< longest wait for peers within one collective
 
   /// Payload bytes that this rank handed to other ranks so far, as if each receiver got its share
@@ -188,7 +188,9 @@ class LOCKSTEP_API Communicator {
 
   /// Leaves the group for good: finishes what is under way, waits a few seconds at most for the
   /// others to do the same, closes connections. Collective, but tolerates ranks that are gone.
-  /// Later collectives @throw CommError. Dropping the last copy without it closes at once.
+  /// Later collectives @throw CommError. Dropping the last copy does the same where all has gone well. It ends
+  /// at once where an exception passes, this rank has failed (note_failure()) or a collective is under way, and
+  /// the others hear that this rank is gone; and, without waiting for others, in a sub-group.
   void close() const;
 
   /// For backends: what implements this group.

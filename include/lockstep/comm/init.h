@@ -21,11 +21,11 @@ enum class Peers {
 
 /// Who this rank is, where the others are, and how they talk.
 struct CommOptions {
-  std::string backend = "auto";                                  ///< "auto", "sockets" or "gloo", as below
-  std::string main_address = "127.0.0.1";                        ///< host of rank 0
-  int main_port = 0;                                             ///< TCP port on which rank 0 listens
-  int rank = 0;                                                  ///< 0 to world_size - 1
-  int world_size = 1;                                            ///< number of ranks, >= 1
+  std::string backend = "auto";            ///< "auto", "sockets", "gloo" or "nccl", as below
+  std::string main_address = "127.0.0.1";  ///< host of rank 0
+  int main_port = 0;                       ///< TCP port on which rank 0 listens
+  int rank = 0;                            ///< 0 to world_size - 1
+  int world_size = 1;                      ///< number of ranks, >= 1
   std::chrono::milliseconds timeout = std::chrono::minutes(30);  ///< for joining and for each collective
   Reduction reduction = Reduction::kOrdered;                     ///< order of sums
   bool check_collectives =
@@ -38,10 +38,11 @@ struct CommOptions {
 /// May be called again for another communicator, in the same order on every rank; rank 0 keeps listening
 /// on main_port until its process ends, and takes over the `listen_fd` of the first call only.
 /// `backend` is what carries the bytes that do not pass through memory of one machine: lockstep's own
-/// sockets, or c10d's Gloo. "auto" takes sockets, and Gloo with Peers::kPyTorch, which knows nothing else. A
+/// sockets, or c10d's Gloo. "auto" takes sockets, and Gloo with Peers::kPyTorch, which knows nothing else.
+/// "nccl", which has to be asked for, is the sockets with NCCL beside them, for tensors of CUDA devices. A
 /// world_size of 1 needs no network. Honours GLOO_SOCKET_IFNAME (an interface; with Gloo also several with
-/// commas) whatever the backend,
-/// the socket that our launcher opened on main_port for rank 0, and TORCHELASTIC_USE_AGENT_STORE.
+/// commas) whatever the backend, the socket that our launcher opened on main_port for rank 0, and
+/// TORCHELASTIC_USE_AGENT_STORE.
 ///
 /// With Peers::kPyTorch the others may be Python programs that called torch.distributed.init_process_group()
 /// with Gloo for CPU tensors. There is no roll call then, `reduction` is kFast, all_reduce, broadcast,
@@ -59,7 +60,7 @@ LOCKSTEP_API Communicator init_communicator(const CommOptions& options, Store st
 
 /// The arguments of torch.distributed.init_process_group(), and what it has none for.
 struct ProcessGroupOptions {
-  std::string backend = "auto";        ///< "auto", "sockets" or "gloo", as in CommOptions
+  std::string backend = "auto";        ///< "auto", "sockets", "gloo" or "nccl", as in CommOptions
   std::optional<int> rank = {};        ///< 0 to world_size - 1; else from init_method or RANK
   std::optional<int> world_size = {};  ///< number of ranks, >= 1; else from init_method or WORLD_SIZE
   /// Where the ranks meet: `env://` (MASTER_ADDR and MASTER_PORT), `tcp://HOST:PORT` of rank 0, or

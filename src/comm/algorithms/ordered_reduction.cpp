@@ -5,6 +5,7 @@
 
 #include <ATen/ops/empty.h>
 
+#include "comm/algorithms/reduce_rows.h"
 #include "comm/transport/transport.h"
 
 namespace lockstep::detail {

@@ -1,5 +1,5 @@
-// How the values of ranks are combined, in loops over elements that the compiler vectorises.
-#include "comm/algorithms/ordered_reduction.h"
+// In loops over elements that the compiler vectorises.
+#include "comm/algorithms/reduce_rows.h"
 
 #include <ATen/Dispatch.h>
 #include <c10/util/complex.h>

@@ -5,7 +5,7 @@
 #include <numeric>
 #include <utility>
 
-#include "comm/algorithms/ordered_reduction.h"
+#include "comm/algorithms/reduce_rows.h"
 #include "comm/transport/transport.h"
 
 namespace lockstep::detail {

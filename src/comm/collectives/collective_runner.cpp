@@ -6,6 +6,7 @@
 
 #include <lockstep/base/error.h>
 
+#include "comm/algorithms/reduce_rows.h"
 #include "comm/shared_memory/segment_board.h"
 
 namespace lockstep::detail {

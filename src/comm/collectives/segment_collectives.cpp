@@ -5,7 +5,7 @@
 #include <optional>
 #include <vector>
 
-#include "comm/algorithms/ordered_reduction.h"
+#include "comm/algorithms/reduce_rows.h"
 #include "comm/collectives/slot_pipelines.h"
 
 namespace lockstep::detail {

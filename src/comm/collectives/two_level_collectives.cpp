@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "comm/algorithms/ordered_reduction.h"
+#include "comm/algorithms/reduce_rows.h"
 #include "comm/collectives/slot_pipelines.h"
 #include "comm/transport/transport.h"
 

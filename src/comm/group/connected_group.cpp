@@ -563,7 +563,10 @@ void ConnectedGroup::close() {
   if (!home_.is_this() || is_closed_.exchange(true)) return;
   try {
     if (!has_failed()) drain();
-    if (!has_failed()) close_together();
+    if (!has_failed()) {
+      if (context_.job) context_.job->say_goodbye(*collectives_);
+      close_together();
+    }
   } catch (const std::exception&) {
     // A peer or the store is gone: nobody is left to wait for.
   }

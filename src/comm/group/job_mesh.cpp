@@ -113,10 +113,15 @@ std::string JobMesh::activity() const {
   return "";
 }
 
-void JobMesh::leave(const Lane& lane) {
-  const bool tells = !lane.is_of_messages() && open_groups_ > 1;  // once for all lanes of a group
-  mesh_.leave(lane.id, lane.members, tells);
-  if (!lane.is_of_messages()) mesh_.leave(lane.barrier_id, lane.members, false);
+void JobMesh::say_goodbye(Lane& lane) {
+  if (!lane.has_said_goodbye.exchange(true)) mesh_.say_goodbye(lane.id, lane.members);
+}
+
+void JobMesh::leave(Lane& lane) {
+  const bool is_last_group = open_groups_ <= 1;  // the end of the job is told in its place
+  if (!lane.is_of_messages() && !is_last_group) say_goodbye(lane);
+  mesh_.leave(lane.id, lane.has_said_goodbye ? lane.members : std::vector<int>());
+  if (!lane.is_of_messages()) mesh_.leave(lane.barrier_id, {});
   forget(lane);
 }
 

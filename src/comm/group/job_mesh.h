@@ -43,8 +43,10 @@ class JobMesh {
   /// What one of the groups carries out: "all_reduce seq 7 of group {0, 1}"; "" when nothing.
   std::string activity() const;
 
+  /// This rank issues nothing more in `lane`, of collectives: its members are told, once.
+  void say_goodbye(Lane& lane);
   /// `lane` is no longer used. Its members are told, unless this is the end of the job for this rank.
-  void leave(const Lane& lane);
+  void leave(Lane& lane);
   /// The same for a lane that may be made again; nobody is told.
   void forget(const Lane& lane);
 

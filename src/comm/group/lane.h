@@ -111,6 +111,7 @@ struct LOCKSTEP_API Lane {
   std::string partner = {};       ///< " to rank 2"; empty for collectives
   Count sequence{0};              ///< of the operation that began last, from 1
   Count announced{0};  ///< collectives that all members meet for; a monitored barrier may lack some
+  std::atomic<bool> has_said_goodbye{false};   ///< the members know that nothing more comes
   std::atomic<bool> is_closing{false};         ///< what waits for peers shall not
   std::atomic<const char*> activity{nullptr};  ///< name of the operation under way
 

@@ -19,6 +19,7 @@
 #include "comm/transport/transport.h"
 #include "comm/waiting.h"
 #include "rendezvous/addresses.h"
+#include "rendezvous/descriptors.h"
 
 namespace lockstep {
 namespace {
@@ -110,12 +111,9 @@ CommOptions settled(CommOptions options) {
   return options;
 }
 
-// The numbers are measured: descriptors of stores, mesh and transport, and the run's own files. Rank 0 serves
-// the others and needs more. LibTorch's store waits for ever where it cannot open one.
+// LibTorch's store waits for ever where it cannot open one.
 void require_descriptors(const CommOptions& options) {
-  constexpr int kAlways = 20;
-  const int of_peer = options.rank == 0 ? 3 : 2;
-  require_open_files(kAlways + std::int64_t{of_peer} * (options.world_size - 1),
+  require_open_files(rendezvous::descriptors_of_group(options.rank, options.world_size),
                      "a group of " + std::to_string(options.world_size) + " ranks");
 }
 

@@ -1,0 +1,104 @@
+#include "xla/buffer.h"
+
+namespace lockstep::xla {
+namespace {
+
+PJRT_Client_BufferFromHostBuffer_Args arguments_of(const Client& client, int device, const void* data,
+                                                   PJRT_Buffer_Type type,
+                                                   std::span<const std::int64_t> sizes) {
+  LOCKSTEP_PJRT_ARGS(PJRT_Client_BufferFromHostBuffer_Args, args);
+  args.client = client.get();
+  args.data = data;
+  args.type = type;
+  args.dims = sizes.data();
+  args.num_dims = sizes.size();
+  args.device = client.device(device);
+  return args;
+}
+
+// Keeps the owner of a host's memory until the plug-in says that it is done with it.
+struct Kept {
+  std::shared_ptr<const Client> client;
+  std::shared_ptr<void> owner;
+};
+
+void let_go(PJRT_Error* error, void* kept) {
+  const std::unique_ptr<Kept> held(static_cast<Kept*>(kept));
+  take_message(held->client->api(), error);
+}
+
+}  // namespace
+
+std::shared_ptr<Buffer> Buffer::copy_of(const std::shared_ptr<const Client>& client, int device,
+                                        const void* data, PJRT_Buffer_Type type,
+                                        std::span<const std::int64_t> sizes) {
+  auto args = arguments_of(*client, device, data, type, sizes);
+  args.host_buffer_semantics = PJRT_HostBufferSemantics_kImmutableOnlyDuringCall;
+  const auto& api = client->api();
+  check(api, api.PJRT_Client_BufferFromHostBuffer(&args), "copy an array to a device");
+  LOCKSTEP_PJRT_ARGS(PJRT_Event_Destroy_Args, destroy);
+  destroy.event = args.done_with_host_buffer;
+  take_message(api, api.PJRT_Event_Destroy(&destroy));
+  return std::make_shared<Buffer>(client, args.buffer);
+}
+
+std::shared_ptr<Buffer> Buffer::view_of(const std::shared_ptr<const Client>& client, int device,
+                                        const void* data, PJRT_Buffer_Type type,
+                                        std::span<const std::int64_t> sizes, std::shared_ptr<void> owner) {
+  if (reinterpret_cast<std::uintptr_t>(data) % kHostAlignment != 0)
+    return copy_of(client, device, data, type, sizes);
+  auto args = arguments_of(*client, device, data, type, sizes);
+  args.host_buffer_semantics = PJRT_HostBufferSemantics_kImmutableZeroCopy;
+  const auto& api = client->api();
+  check(api, api.PJRT_Client_BufferFromHostBuffer(&args), "share an array with a device");
+  auto made = std::make_shared<Buffer>(client, args.buffer);
+  LOCKSTEP_PJRT_ARGS(PJRT_Event_OnReady_Args, ready);
+  ready.event = args.done_with_host_buffer;
+  ready.callback = &let_go;
+  auto kept = std::make_unique<Kept>(Kept{client, std::move(owner)});
+  ready.user_arg = kept.get();
+  check(api, api.PJRT_Event_OnReady(&ready), "tell when an array is free");
+  static_cast<void>(kept.release());
+  LOCKSTEP_PJRT_ARGS(PJRT_Event_Destroy_Args, destroy);
+  destroy.event = args.done_with_host_buffer;
+  take_message(api, api.PJRT_Event_Destroy(&destroy));
+  return made;
+}
+
+Buffer::~Buffer() {
+  LOCKSTEP_PJRT_ARGS(PJRT_Buffer_Destroy_Args, destroy);
+  destroy.buffer = buffer_;
+  take_message(client_->api(), client_->api().PJRT_Buffer_Destroy(&destroy));
+}
+
+void Buffer::read(void* data, std::size_t bytes) const {
+  LOCKSTEP_PJRT_ARGS(PJRT_Buffer_ToHostBuffer_Args, args);
+  args.src = buffer_;
+  args.dst = data;
+  args.dst_size = bytes;
+  check(client_->api(), client_->api().PJRT_Buffer_ToHostBuffer(&args), "read an array");
+  await(client_->api(), args.event, "read an array");
+}
+
+void Buffer::wait() const {
+  LOCKSTEP_PJRT_ARGS(PJRT_Buffer_ReadyEvent_Args, args);
+  args.buffer = buffer_;
+  check(client_->api(), client_->api().PJRT_Buffer_ReadyEvent(&args), "compute an array");
+  await(client_->api(), args.event, "compute an array");
+}
+
+bool Buffer::is_donated() const {
+  LOCKSTEP_PJRT_ARGS(PJRT_Buffer_IsDeleted_Args, args);
+  args.buffer = buffer_;
+  check(client_->api(), client_->api().PJRT_Buffer_IsDeleted(&args), "look at an array");
+  return args.is_deleted;
+}
+
+std::uintptr_t Buffer::address() const {
+  LOCKSTEP_PJRT_ARGS(PJRT_Buffer_UnsafePointer_Args, args);
+  args.buffer = buffer_;
+  check(client_->api(), client_->api().PJRT_Buffer_UnsafePointer(&args), "find an array");
+  return args.buffer_pointer;
+}
+
+}  // namespace lockstep::xla

@@ -1,0 +1,46 @@
+// Client: the devices of a plug-in.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "xla/plugin.h"
+
+namespace lockstep::xla {
+
+/// What a plug-in is given when a client is made, such as cpu_device_count = 2. Numbers are given as such.
+using CreateOptions = std::map<std::string, std::string>;
+
+/// "cpu_device_count=2,NAME=VALUE" as options. @throws ConfigError for a part without a name and "="
+CreateOptions parse_create_options(std::string_view text);
+
+class Client {
+ public:
+  /// Starts the plug-in's threads. Blocks.
+  /// @throws ConfigError naming the file, for options that the plug-in refuses, and where there is no device
+  explicit Client(std::shared_ptr<const Plugin> plugin, const CreateOptions& options = {});
+  ~Client();
+  Client(const Client&) = delete;
+  Client& operator=(const Client&) = delete;
+
+  const Plugin& plugin() const { return *plugin_; }
+  const PJRT_Api& api() const { return plugin_->api(); }
+  PJRT_Client* get() const { return client_; }
+  /// "cpu", "cuda", "tpu".
+  const std::string& platform() const { return platform_; }
+  /// Those of this process.
+  int device_count() const { return static_cast<int>(devices_.size()); }
+  PJRT_Device* device(int index) const { return devices_.at(static_cast<std::size_t>(index)); }
+
+ private:
+  void find_devices();
+
+  std::shared_ptr<const Plugin> plugin_;
+  PJRT_Client* client_ = nullptr;
+  std::string platform_;
+  std::vector<PJRT_Device*> devices_;
+};
+
+}  // namespace lockstep::xla

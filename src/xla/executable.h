@@ -1,0 +1,46 @@
+// Executable: a compiled program.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "xla/buffer.h"
+
+namespace lockstep::xla {
+
+class Executable {
+ public:
+  /// Compiles StableHLO in its textual form, whose function main takes and gives arrays, for one device of
+  /// any number. Blocks, for as long as seconds. @throws Error with the compiler's words
+  static std::shared_ptr<const Executable> compile(const std::shared_ptr<const Client>& client,
+                                                   std::string_view text);
+  /// What serialize() gave, by the same plug-in on the same kind of processor: others load without complaint
+  /// what they then run wrongly. @throws Error where the plug-in notices that it cannot be read
+  static std::shared_ptr<const Executable> deserialize(const std::shared_ptr<const Client>& client,
+                                                       std::string_view bytes);
+  ~Executable();
+  Executable(const Executable&) = delete;
+  Executable& operator=(const Executable&) = delete;
+
+  /// The compiled program as bytes. @throws Error where the plug-in cannot
+  std::string serialize() const;
+  /// Runs it on the device of that number, where all inputs are. Does not block where the plug-in works in
+  /// the background: an error may come when a result is read.
+  std::vector<std::shared_ptr<Buffer>> run(int device, std::span<const std::shared_ptr<Buffer>> inputs) const;
+
+ private:
+  Executable(std::shared_ptr<const Client> client, PJRT_LoadedExecutable* loaded);
+
+  std::shared_ptr<const Client> client_;
+  PJRT_LoadedExecutable* loaded_;
+  PJRT_Executable* executable_ = nullptr;
+  std::size_t outputs_ = 0;
+};
+
+/// How programs are compiled, in the form that PJRT takes (xla/pjrt/proto/compile_options.proto).
+std::string compile_options();
+
+}  // namespace lockstep::xla

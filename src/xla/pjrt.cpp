@@ -1,0 +1,35 @@
+#include "xla/pjrt.h"
+
+#include <lockstep/base/error.h>
+
+namespace lockstep::xla {
+
+std::string take_message(const PJRT_Api& api, PJRT_Error* error) {
+  if (error == nullptr) return {};
+  LOCKSTEP_PJRT_ARGS(PJRT_Error_Message_Args, message);
+  message.error = error;
+  api.PJRT_Error_Message(&message);
+  std::string text(message.message, message.message_size);
+  LOCKSTEP_PJRT_ARGS(PJRT_Error_Destroy_Args, destroy);
+  destroy.error = error;
+  api.PJRT_Error_Destroy(&destroy);
+  return text.empty() ? "an error without words" : text;
+}
+
+void check(const PJRT_Api& api, PJRT_Error* error, std::string_view doing) {
+  if (error == nullptr) return;
+  throw Error("xla",
+              {.what = "the PJRT plug-in failed to " + std::string(doing), .got = take_message(api, error)});
+}
+
+void await(const PJRT_Api& api, PJRT_Event* event, std::string_view doing) {
+  LOCKSTEP_PJRT_ARGS(PJRT_Event_Await_Args, wait);
+  wait.event = event;
+  auto* const error = api.PJRT_Event_Await(&wait);
+  LOCKSTEP_PJRT_ARGS(PJRT_Event_Destroy_Args, destroy);
+  destroy.event = event;
+  check(api, api.PJRT_Event_Destroy(&destroy), "free an event");
+  check(api, error, doing);
+}
+
+}  // namespace lockstep::xla
