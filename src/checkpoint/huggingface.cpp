@@ -7,6 +7,7 @@
 #include <map>
 #include <utility>
 
+#include <c10/core/ScalarType.h>
 #include <nlohmann/json.hpp>
 
 #include <lockstep/base/atomic_file.h>
@@ -115,8 +116,7 @@ std::string dtype_of(const StoredWeights& weights) {
   std::string name;
   for (const auto& [ignored, stored] : weights) {
     if (!is_floating(stored)) continue;
-    const auto found = std::ranges::find(detail::torch_dtypes(), stored.dtype, &detail::TorchDtype::dtype);
-    const auto one = std::string(found->name.substr(std::string_view("torch.").size()));
+    const auto one = c10::getDtypeNames(scalar_type(stored.dtype)).first;
     if (!name.empty() && name != one) return {};
     name = one;
   }

@@ -113,8 +113,8 @@ TEST_F(HuggingFaceFolders, WithoutStrictnessTheKeysAreReturned) {
 TEST_F(HuggingFaceFolders, TablesAreChecked) {
   for (const WeightNames& names :
        {WeightNames{{.theirs = "a.*", .ours = "b"}}, WeightNames{{.theirs = "", .ours = "b"}}}) {
-    expect_error<ConfigError>([&] { load(theirs(), names); }, {"a row of a table", "\"b\""});
-    expect_error<ConfigError>([&] { write_huggingface(folder_ / "out", theirs(), names); }, {"\"b\""});
+    expect_error<ConfigError>([&] { load(theirs(), names); }, {"a row of a table", "'b'"});
+    expect_error<ConfigError>([&] { write_huggingface(folder_ / "out", theirs(), names); }, {"'b'"});
   }
   const WeightNames twice{{.theirs = "same", .ours = "a"}, {.theirs = "same", .ours = "b"}};
   expect_error<CheckpointError>(
