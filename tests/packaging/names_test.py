@@ -1,4 +1,5 @@
-"""Every ls:: name of README and docs/*.md is declared in a header that lockstep/lockstep.h includes, or that the page names."""
+"""Every ls:: name of README and docs/*.md is declared in a header that lockstep/lockstep.h includes, or that the page names, or
+is a target of CMake."""
 import pathlib
 import re
 import sys
@@ -22,7 +23,8 @@ def words(headers):
     return {word for text in texts for word in re.findall(r"\w+", re.sub(r"//.*|/\*.*?\*/", "", text))}
 
 
-umbrella = words(reached("lockstep/lockstep.h", set()))
+targets = set(re.findall(r"add_library\(lockstep::(\w+)", (root / "src/CMakeLists.txt").read_text()))
+umbrella = words(reached("lockstep/lockstep.h", set())) | targets
 problems = []
 for page in [root / "README.md", *sorted((root / "docs").glob("*.md"))]:
     text = page.read_text()
