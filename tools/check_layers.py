@@ -14,7 +14,7 @@ LEVELS = [  # from the bottom; each module with the modules it may include, all 
     {"base": ""},
     {"formats": "base", "offload": "base", "cluster": "base", "rendezvous": "base", "device": "base", "profilers": "base"},
     {"advice": "base formats", "deepspeed": "base formats", "launch": "base cluster rendezvous", "state": "base formats device",
-     "loggers": "base formats", "report": "base formats profilers", "cuda": "device", "xla": "base"},
+     "loggers": "base formats", "report": "base formats profilers", "cuda": "device", "xla": "base device"},
     {"doctor": "base cluster rendezvous launch", "comm": "base cluster rendezvous device launch", "data": "base formats state",
      "optim": "base device offload deepspeed state"},
     {"metrics": "base device state comm", "precision": "base device state optim", "checkpoint": "base formats state comm",

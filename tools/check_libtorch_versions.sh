@@ -34,10 +34,10 @@ PYTHON
 }
 
 # One unit per module, as tools/check_names.py allows: LibTorch's headers are then read once. src/cuda needs headers for CUDA,
-# which these wheels have not.
+# which these wheels have not; src/xla is built with LibTorch 2.13 and later.
 write_units() {  # into $1
   local file module
-  grep -rlE 'c10d/|comm/c10d\.h|comm/compat\.h|device/compat\.h|StorageImpl' --include='*.cpp' --exclude-dir=cuda src | LC_ALL=C sort |
+  grep -rlE 'c10d/|comm/c10d\.h|comm/compat\.h|device/compat\.h|StorageImpl' --include='*.cpp' --exclude-dir=cuda --exclude-dir=xla src | LC_ALL=C sort |
     while read -r file; do
       module="${file#src/}"
       [ -e "$1/${module%%/*}.cpp" ] || echo "#include <lockstep/torch.h>" > "$1/${module%%/*}.cpp"  # as precompiled

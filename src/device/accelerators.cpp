@@ -1,5 +1,5 @@
-// The table of accelerators: CPUs, and NVIDIA's GPUs. To add one, write its class in a file of its own, and
-// add a row to table(), or register it.
+// The table of accelerators: CPUs, NVIDIA's GPUs, and devices of XLA. To add one, write its class in a file
+// of its own, and add a row to table(), or register it.
 #include <algorithm>
 #include <mutex>
 #include <ranges>
@@ -39,6 +39,9 @@ namespace lockstep::detail {
 /// NVIDIA's GPUs (cuda_accelerator.cpp).
 std::shared_ptr<const Accelerator> make_cuda_accelerator();
 
+/// Devices of XLA (xla_accelerator.cpp).
+std::shared_ptr<const Accelerator> make_xla_accelerator();
+
 }  // namespace lockstep::detail
 
 namespace lockstep {
@@ -74,7 +77,8 @@ struct Table {
 // Never destroyed: rows are found until the process ends.
 Table& table() {
   static auto* const made =
-      new Table{.rows = {std::make_shared<const CpuAccelerator>(), detail::make_cuda_accelerator()}};
+      new Table{.rows = {std::make_shared<const CpuAccelerator>(), detail::make_cuda_accelerator(),
+                         detail::make_xla_accelerator()}};
   return *made;
 }
 

@@ -133,7 +133,7 @@ namespace {
 using Indices = Devices::Indices;
 
 // Lightning's names of accelerators that are not built yet.
-constexpr std::string_view kPlanned[] = {"mps", "tpu"};
+constexpr std::string_view kPlanned[] = {"mps"};
 
 [[noreturn]] void refuse(const Devices& devices, const std::string& what, const std::string& expected,
                          const std::string& hint = "") {

@@ -98,6 +98,7 @@ at::Generator generator_of(at::Device device) { return at::globalContext().defau
 at::Tensor to_device(const at::Tensor& tensor, at::Device device) {
   if (!tensor.defined() || tensor.device() == device) return tensor;
   if (tensor.is_cpu()) detail::refuse_in_recording("a copy from the CPU");
+  if (device.is_xla()) return tensor.to(device);  // knows no page-locked memory
   const bool is_staged = tensor.is_cpu() && tensor.layout() == at::kStrided && !tensor.is_pinned();
   return (is_staged ? tensor.pin_memory() : tensor).to(device, /*non_blocking=*/true);
 }

@@ -71,7 +71,9 @@ Buffer::~Buffer() {
   take_message(client_->api(), client_->api().PJRT_Buffer_Destroy(&destroy));
 }
 
+// Without an address PJRT would only say how large the array is.
 void Buffer::read(void* data, std::size_t bytes) const {
+  if (bytes == 0) return wait();
   LOCKSTEP_PJRT_ARGS(PJRT_Buffer_ToHostBuffer_Args, args);
   args.src = buffer_;
   args.dst = data;

@@ -8,7 +8,7 @@ from harness import ProgramTest
 # Flag -> refused value and words of what is accepted.
 REFUSED = {
     "accelerator": [("gpu", "accelerator cuda is not there", "libtorch_cuda.so"), ("cuda", "libtorch_cuda.so"),
-                    ("mps", "docs/status.md"), ("tpu", "docs/status.md"), ("gpuu", "auto, gpu, cpu, cuda")],
+                    ("mps", "docs/status.md"), ("tpu", "LOCKSTEP_PJRT_PLUGIN", "docs/xla.md"), ("xla", "LOCKSTEP_PJRT_PLUGIN"), ("gpuu", "auto, gpu, cpu, cuda")],
     "devices": [("0", "a number >= 1"), ("-2", "a number >= 1"), ("abc", "a number of devices"), ("1,3", "no device indices")],
     "cuda_graphs": [("maybe", "true")],
     "num_nodes": [("0", ">= 1"), ("-1", ">= 1"), ("two", "integer")],

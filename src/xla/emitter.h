@@ -1,0 +1,65 @@
+// Emitter: writes StableHLO in its textual form.
+#pragma once
+
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "xla/graph.h"
+
+namespace lockstep::xla {
+
+/// The name of an array in the text, and its shape.
+struct Named {
+  std::string name = {};
+  Shape shape = {};
+};
+
+class Emitter {
+ public:
+  /// `name = right_hand_side`; returns the new name with `shape`.
+  Named emit(const std::string& right_hand_side, Shape shape);
+
+  /// An array that is `value` everywhere.
+  Named constant(double value, const Shape& shape);
+  Named constant(std::int64_t value, const Shape& shape);
+  /// Its elements are their position along `dimension`.
+  Named iota(std::int64_t dimension, const Shape& shape);
+
+  /// The same elements in another type, or in another shape of as many.
+  Named convert(const Named& array, at::ScalarType dtype);
+  Named reshape(const Named& array, const std::vector<std::int64_t>& sizes);
+  /// Broadcast as LibTorch does: dimensions are aligned at the end.
+  Named broadcast(const Named& array, const std::vector<std::int64_t>& sizes);
+  /// Dimension i of the array becomes dimension `dimensions[i]` of the result.
+  Named broadcast_to(const Named& array, const std::vector<std::int64_t>& sizes,
+                     const std::vector<std::int64_t>& dimensions);
+  Named transpose(const Named& array, const std::vector<std::int64_t>& permutation);
+  /// Elements [begin, end) of a flat array.
+  Named slice(const Named& array, std::int64_t begin, std::int64_t end);
+
+  /// stablehlo.NAME of arrays of one shape, whose result has that shape, too.
+  Named apply(std::string_view name, const std::vector<Named>& arrays);
+  /// Numbers compared by EQ, NE, LT, LE, GT or GE.
+  Named compare(std::string_view direction, const Named& left, const Named& right);
+  Named select(const Named& condition, const Named& yes, const Named& no);
+  /// stablehlo.`name` (add, maximum) over `dimensions`, which are dropped. Sums of 16 bits are taken in
+  /// float32.
+  Named reduce(std::string_view name, const Named& array, std::vector<std::int64_t> dimensions);
+  /// Products of matrices, which may have equal leading dimensions; of 16 bits, they are summed in float32.
+  Named matmul(const Named& left, const Named& right);
+
+  std::string text() const { return text_.str(); }
+
+ private:
+  std::ostringstream text_;
+  int names_ = 0;
+};
+
+/// A number as StableHLO writes it for that type.
+std::string literal(double value, at::ScalarType dtype);
+/// "[1, 2]"
+std::string list_text(const std::vector<std::int64_t>& numbers);
+
+}  // namespace lockstep::xla

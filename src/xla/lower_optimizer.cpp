@@ -1,0 +1,178 @@
+// Steps of lockstep's optimizers (optim/device_operators.h): one operator for all parameters with settings in
+// common. Numbers that depend on the step's count are computed on the device, in float64.
+#include <array>
+
+#include "xla/lowering.h"
+
+namespace lockstep::xla {
+namespace {
+
+const Shape kNumber{{}, at::kDouble};
+
+// Arithmetic of arrays of one shape.
+class Arithmetic {
+ public:
+  Arithmetic(Emitter& emit, const Shape& shape) : emit_(emit), shape_(shape) {}
+  Named number(double value) const { return emit_.constant(value, shape_); }
+  Named spread(const Named& scalar) const {
+    return emit_.broadcast(emit_.convert(scalar, shape_.dtype), shape_.sizes);
+  }
+  Named add(const Named& left, const Named& right) const { return emit_.apply("add", {left, right}); }
+  Named sub(const Named& left, const Named& right) const { return emit_.apply("subtract", {left, right}); }
+  Named mul(const Named& left, const Named& right) const { return emit_.apply("multiply", {left, right}); }
+  Named div(const Named& left, const Named& right) const { return emit_.apply("divide", {left, right}); }
+  Named sqrt(const Named& array) const { return emit_.apply("sqrt", {array}); }
+  Named pow(const Named& base, const Named& exponent) const { return emit_.apply("power", {base, exponent}); }
+
+ private:
+  Emitter& emit_;
+  Shape shape_;
+};
+
+// What all steps have in common.
+struct Step {
+  explicit Step(Call& made_of)
+      : call(made_of),
+        parameters(call.tensors("parameters")),
+        gradients(call.tensors("gradients")),
+        first(call.tensors("first")),
+        second(call.tensors("second")),
+        steps(call.tensors("steps")) {}
+
+  Named setting(std::string_view name) const { return call.operand(name, at::kDouble, {}); }
+  Named lr() const { return call.is_array("lr_tensor") ? setting("lr_tensor") : setting("lr"); }
+
+  // Of the i-th parameter, in its type, scaled.
+  Named gradient(std::size_t i) const {
+    const Arithmetic all(call.emit, parameters[i].shape);
+    auto gradient = call.emit.convert(gradients[i], parameters[i].shape.dtype);
+    if (call.is_array("grad_scale")) gradient = all.mul(gradient, all.spread(call.tensor("grad_scale")));
+    return call.flag("maximize") ? call.emit.apply("negate", {gradient}) : gradient;
+  }
+
+  // `made`, or what was there where the step is left out.
+  Named unless_left_out(const Named& made, const Named& before) const {
+    if (!call.is_array("found_inf")) return made;
+    const auto is_left_out = call.emit.convert(call.tensor("found_inf"), at::kBool);
+    return call.emit.select(call.emit.broadcast(is_left_out, made.shape.sizes), before, made);
+  }
+
+  bool has_decay() const { return call.is_array("weight_decay") || call.number("weight_decay") != 0.0; }
+
+  Call& call;
+  std::vector<Named> parameters, gradients, first, second, steps;
+};
+
+// The results are in the order of the arguments that the row says are written.
+struct Written {
+  std::vector<Named> parameters = {}, first = {}, second = {}, steps = {};
+
+  std::vector<Named> all() const {
+    std::vector<Named> made = parameters;
+    for (const auto* const part : {&first, &second, &steps})
+      made.insert(made.end(), part->begin(), part->end());
+    return made;
+  }
+};
+
+struct AdamNumbers {
+  Named step_size, root_of_second;
+};
+
+// lr / (1 - beta1^n) and sqrt(1 - beta2^n) in step n.
+AdamNumbers adam_numbers(const Step& step, const Named& count) {
+  const Arithmetic one(step.call.emit, kNumber);
+  if (!step.call.flag("bias_correction")) return {step.lr(), one.number(1.0)};
+  const auto n = step.call.emit.convert(count, at::kDouble);
+  const auto correction = [&](std::string_view beta) {
+    return one.sub(one.number(1.0), one.pow(step.setting(beta), n));
+  };
+  return {one.div(step.lr(), correction("beta1")), one.sqrt(correction("beta2"))};
+}
+
+std::vector<Named> adam_step(Call& call) {
+  const Step step(call);
+  const double beta1 = call.number("beta1"), beta2 = call.number("beta2");
+  Written written;
+  for (std::size_t i = 0; i < step.parameters.size(); ++i) {
+    const auto& before = step.parameters[i];
+    const Arithmetic all(call.emit, before.shape), one(call.emit, kNumber);
+    const auto count = call.emit.apply("add", {step.steps[i], call.emit.constant(1.0, step.steps[i].shape)});
+    const auto numbers = adam_numbers(step, count);
+    auto gradient = step.gradient(i);
+    auto parameter = before;
+    if (step.has_decay() && call.flag("decoupled")) {
+      const auto kept = one.sub(one.number(1.0), one.mul(step.lr(), step.setting("weight_decay")));
+      parameter = all.mul(parameter, all.spread(kept));
+    } else if (step.has_decay()) {
+      gradient = all.add(gradient, all.mul(all.spread(step.setting("weight_decay")), before));
+    }
+    const auto first =
+        all.add(all.mul(step.first[i], all.number(beta1)), all.mul(gradient, all.number(1.0 - beta1)));
+    const auto second = all.add(all.mul(step.second[i], all.number(beta2)),
+                                all.mul(all.mul(gradient, gradient), all.number(1.0 - beta2)));
+    const auto root = all.div(all.sqrt(second), all.spread(numbers.root_of_second));
+    const auto move = all.div(first, all.add(root, all.number(call.number("eps"))));
+    parameter = all.sub(parameter, all.mul(move, all.spread(numbers.step_size)));
+    written.parameters.push_back(step.unless_left_out(parameter, before));
+    written.first.push_back(step.unless_left_out(first, step.first[i]));
+    written.second.push_back(step.unless_left_out(second, step.second[i]));
+    written.steps.push_back(step.unless_left_out(count, step.steps[i]));
+  }
+  return written.all();
+}
+
+// The first step's buffer is its gradient.
+Named momentum_buffer(const Step& step, std::size_t i, const Named& gradient) {
+  auto& call = step.call;
+  const Arithmetic all(call.emit, gradient.shape);
+  const auto later = all.add(all.mul(step.first[i], all.spread(step.setting("momentum"))),
+                             all.mul(gradient, all.number(1.0 - call.number("dampening"))));
+  const auto is_first = call.emit.compare("EQ", step.steps[i], call.emit.constant(0.0, step.steps[i].shape));
+  return call.emit.select(call.emit.broadcast(is_first, gradient.shape.sizes), gradient, later);
+}
+
+std::vector<Named> sgd_step(Call& call) {
+  const Step step(call);
+  Written written;
+  for (std::size_t i = 0; i < step.parameters.size(); ++i) {
+    const auto& before = step.parameters[i];
+    const Arithmetic all(call.emit, before.shape);
+    auto gradient = step.gradient(i);
+    if (step.has_decay())
+      gradient = all.add(gradient, all.mul(all.spread(step.setting("weight_decay")), before));
+    auto move = gradient;
+    if (!step.first.empty()) {
+      const auto buffer = momentum_buffer(step, i, gradient);
+      const bool looks_ahead = call.flag("nesterov");
+      move = looks_ahead ? all.add(gradient, all.mul(buffer, all.spread(step.setting("momentum")))) : buffer;
+      const auto count =
+          call.emit.apply("add", {step.steps[i], call.emit.constant(1.0, step.steps[i].shape)});
+      written.first.push_back(step.unless_left_out(buffer, step.first[i]));
+      written.steps.push_back(step.unless_left_out(count, step.steps[i]));
+    } else if (i < step.steps.size()) {
+      written.steps.push_back(step.steps[i]);
+    }
+    const auto parameter = all.sub(before, all.mul(move, all.spread(step.lr())));
+    written.parameters.push_back(step.unless_left_out(parameter, before));
+  }
+  return written.all();
+}
+
+}  // namespace
+
+std::span<const Row> optimizer_rows() {
+  static const std::array rows{
+      Row{.name = "lockstep::adam_step",
+          .lower = &adam_step,
+          .numbers = {"lr", "weight_decay"},
+          .written = {"parameters", "first", "second", "steps"}},
+      Row{.name = "lockstep::sgd_step",
+          .lower = &sgd_step,
+          .numbers = {"lr", "momentum", "weight_decay"},
+          .written = {"parameters", "first", "steps"}},
+  };
+  return rows;
+}
+
+}  // namespace lockstep::xla

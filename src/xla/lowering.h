@@ -1,0 +1,94 @@
+// How operators of LibTorch become StableHLO: one row for each, by its name without overload and without the
+// underscore of those that write to their first argument.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <ATen/core/function_schema.h>
+
+#include "xla/emitter.h"
+
+namespace lockstep::xla {
+
+/// One operator of the graph while it is lowered. Arguments are found by their names.
+class Call {
+ public:
+  Call(Emitter& emitter, const Node& node, const std::vector<Named>& inputs)
+      : emit(emitter), node_(node), inputs_(inputs) {}
+
+  Emitter& emit;
+
+  const Shape& out(std::size_t number = 0) const { return node_.outputs[number]; }
+  bool has(std::string_view name) const { return find(name) != nullptr; }
+  /// Whether a tensor, or a number that is given as an array, is there.
+  bool is_array(std::string_view name) const;
+  const Named& tensor(std::string_view name) const;
+  std::vector<Named> tensors(std::string_view name) const;
+  /// A tensor or number in that type, broadcast to `sizes`.
+  Named operand(std::string_view name, at::ScalarType dtype, const std::vector<std::int64_t>& sizes) const;
+  /// A number that is no array.
+  double number(std::string_view name) const;
+  std::int64_t integer(std::string_view name) const;
+  bool flag(std::string_view name) const;
+  std::string text(std::string_view name) const;
+  /// Dimensions, counted from 0 on for a tensor of `rank`; all of them for an empty list and for none.
+  std::vector<std::int64_t> dimensions(std::string_view name, std::size_t rank) const;
+  /// The lists of an operator of ours (made_by()).
+  std::vector<std::int64_t> list(std::size_t number) const;
+  const Named& input(std::size_t number) const { return inputs_[number]; }
+
+ private:
+  const Argument* find(std::string_view name) const;
+  const Argument& at(std::string_view name) const;
+
+  const Node& node_;
+  const std::vector<Named>& inputs_;
+};
+
+using Lower = std::vector<Named> (*)(Call&);
+
+/// The arguments of a call, by the names of its schema.
+struct Given {
+  const c10::FunctionSchema& schema;
+  std::span<const c10::IValue> values;
+
+  /// None where the operator has no such argument.
+  c10::IValue operator[](std::string_view name) const;
+};
+
+struct Row {
+  std::string_view name;  ///< "aten::add"
+  Lower lower;
+  /// The argument whose shape and type the result has; empty: LibTorch's kernel for Meta tells.
+  std::string_view like = {};
+  // The result is as large as the arguments together, where LibTorch has no kernel for Meta:
+  bool is_truth = false;   ///< of bool, from `self` and `other`
+  bool is_choice = false;  ///< from `condition`, `self` and `other`
+  /// Numbers that are given as arrays, so that another value is no other program.
+  std::vector<std::string_view> numbers = {};
+  /// Whether calls with these arguments are lowered; the others run on the CPU. Null: all.
+  bool (*accepts)(const Given&) = nullptr;
+  /// Of an operator without results: the arguments that it writes.
+  std::vector<std::string_view> written = {};
+};
+
+/// The rows of each file.
+std::span<const Row> pointwise_rows();
+std::span<const Row> linear_rows();
+std::span<const Row> loss_rows();
+std::span<const Row> optimizer_rows();
+
+/// The row of an operator; null where it has none. `name` as in "aten::add_".
+const Row* find_row(std::string_view name);
+
+/// Operators of our own, which read and write views.
+extern const Row kReshape;       ///< the same elements in the order of memory
+extern const Row kConvert;       ///< to another type, and broadcast
+extern const Row kFill;          ///< zeros
+extern const Row kReadStrided;   ///< lists: strides, {offset}
+extern const Row kWriteStrided;  ///< inputs: flat memory, values; lists: strides, {offset}
+
+}  // namespace lockstep::xla

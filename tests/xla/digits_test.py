@@ -1,0 +1,75 @@
+#!/usr/bin/env python3
+"""The demo on a device of XLA, beside the same on the CPU."""
+import csv
+import os
+import pathlib
+import subprocess
+import tempfile
+import unittest
+
+BUILD = pathlib.Path(os.environ["LOCKSTEP_BINARY_DIR"])
+SOURCE = pathlib.Path(__file__).parents[2]
+PLUGIN = os.environ["LOCKSTEP_XLA_TEST_PLUGIN"]
+
+
+class TestDigits(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def start(self, name, *flags, **variables):
+        environment = {key: value for key, value in os.environ.items() if not key.startswith("LOCKSTEP_PJRT")}
+        return subprocess.run([BUILD / "bin/digits", "--trainer.devices", "1", "--seed_everything", "1", "--run_dir", self.folder / name,
+                               *map(str, flags)], cwd=SOURCE, capture_output=True, text=True, timeout=200,
+                              env={**environment, "LOCKSTEP_XLA_CACHE": str(self.folder / "cache"), **variables})
+
+    def losses(self, name, *flags, **variables):
+        result = self.start(name, "--trainer.log_every_n_steps", 1, *flags, **variables)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        with open(self.folder / name / "metrics.csv", newline="") as file:
+            rows = list(csv.DictReader(file))
+        return {(row["step"], key): float(value) for row in rows for key, value in row.items() if "loss" in key and value}
+
+    def test_has_the_losses_of_the_cpu(self):
+        steps = ("--trainer.max_steps", 50)
+        expected = self.losses("cpu", *steps, "--trainer.accelerator", "cpu")
+        got = self.losses("xla", *steps, "--trainer.accelerator", "xla", LOCKSTEP_PJRT_PLUGIN=PLUGIN)
+        self.assertGreaterEqual(len(expected), 50)
+        self.assertEqual(got.keys(), expected.keys())
+        for key, value in expected.items():
+            self.assertAlmostEqual(got[key], value, delta=1e-5 * abs(value), msg=str(key))
+
+    def test_goes_on_from_a_checkpoint_of_the_other(self):
+        expected = self.losses("whole", "--trainer.max_steps", 20, "--trainer.accelerator", "cpu")
+        for first, second in (("cpu", "xla"), ("xla", "cpu")):
+            with self.subTest(first):
+                self.losses("first_" + first, "--trainer.max_steps", 10, "--trainer.accelerator", first, LOCKSTEP_PJRT_PLUGIN=PLUGIN)
+                got = self.losses("then_" + second, "--trainer.max_steps", 20, "--trainer.accelerator", second, "--ckpt_path",
+                                  self.folder / ("first_" + first) / "checkpoints/last.ckpt", LOCKSTEP_PJRT_PLUGIN=PLUGIN)
+                self.assertGreaterEqual(len(got), 10)
+                for key, value in got.items():
+                    if key in expected:
+                        self.assertAlmostEqual(value, expected[key], delta=1e-5 * abs(expected[key]), msg=str(key))
+
+    def test_is_refused_without_a_plugin(self):
+        for accelerator in ("xla", "tpu"):
+            result = self.start("none", "--trainer.accelerator", accelerator)
+            self.assertEqual(result.returncode, 2, result.stderr)
+            self.assertIn("LOCKSTEP_PJRT_PLUGIN", result.stderr)
+
+    def test_is_refused_with_too_few_devices_or_another_library(self):
+        for variables, words in (({"LOCKSTEP_PJRT_DEVICES": "3", "LOCKSTEP_PJRT_OPTIONS": "cpu_device_count=2"}, ("fewer devices", "at most 2")),
+                                 ({"LOCKSTEP_PJRT_PLUGIN": "/none.so"}, ("PJRT plug-in is not there", "/none.so")),
+                                 ({"LOCKSTEP_XLA_LIBRARY": "/none.so"}, ("lockstep's library for XLA is not there", "make xla")),
+                                 ({"LOCKSTEP_XLA_LIBRARY": PLUGIN}, ("not lockstep's library for XLA",)),
+                                 ({"LOCKSTEP_XLA_FALLBACK": "none"}, ("LOCKSTEP_XLA_FALLBACK", "cpu or error"))):
+            with self.subTest(variables):
+                result = self.start("refused", "--trainer.accelerator", "xla", **{"LOCKSTEP_PJRT_PLUGIN": PLUGIN, **variables})
+                self.assertEqual(result.returncode, 2, result.stderr)
+                for word in words:
+                    self.assertIn(word, result.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
