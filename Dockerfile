@@ -4,11 +4,11 @@ FROM debian:12 AS build
 RUN apt-get update && apt-get install -y --no-install-recommends dpkg-dev git make
 COPY . /lockstep
 WORKDIR /lockstep
-RUN make packages
+RUN XDG_CACHE_HOME=/cache make packages && mv /cache/lockstep/torch-*/torch /torch
 
 FROM debian:12
 COPY --from=build /lockstep/build/packages/*.deb /packages/
-COPY --from=build /root/.cache/lockstep/torch-2.13.0/torch /opt/torch
+COPY --from=build /torch /opt/torch
 RUN apt-get update && apt-get install -y --no-install-recommends /packages/*.deb g++ cmake ninja-build pkg-config && apt-get clean
 WORKDIR /work
 CMD ["lockstep", "demo"]

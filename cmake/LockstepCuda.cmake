@@ -3,15 +3,8 @@
 # with. What it calls is in LibTorch's own libraries for CUDA, which are there where it is loaded.
 # Searched in this order: LOCKSTEP_CUDA_ROOT, what tools/cuda.sh keeps in the user's cache, the packages beside a torch of pip, an
 # installed toolkit.
-set(LOCKSTEP_CUDA AUTO CACHE STRING "Build liblockstep_cuda.so: AUTO (where the headers are there), ON or OFF")
-set_property(CACHE LOCKSTEP_CUDA PROPERTY STRINGS AUTO ON OFF)
+lockstep_optional_library(LOCKSTEP_CUDA "Build liblockstep_cuda.so: AUTO (where the headers are there), ON or OFF")
 set(LOCKSTEP_CUDA_ROOT "" CACHE PATH "Folder whose include/ has the headers of CUDA's runtime and NCCL")
-if(NOT LOCKSTEP_CUDA MATCHES "^(AUTO|ON|OFF)$")
-  message(FATAL_ERROR "LOCKSTEP_CUDA=${LOCKSTEP_CUDA}; expected AUTO, ON or OFF")
-endif()
-
-file(STRINGS "${LOCKSTEP_TORCH_ROOT}/include/torch/headeronly/version.h" _lines REGEX "#define TORCH_VERSION_(MAJOR|MINOR) ")
-string(REGEX REPLACE ".*MAJOR ([0-9]+).*MINOR ([0-9]+).*" "\\1.\\2" LOCKSTEP_TORCH_MINOR_VERSION "${_lines}")
 
 set(LOCKSTEP_CUDA_IS_BUILT OFF)
 if(NOT LOCKSTEP_CUDA STREQUAL OFF)

@@ -49,3 +49,12 @@ if(LOCKSTEP_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER AND PROJECT_IS_TOP_LEVEL)
     ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
     CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=true ${LOCKSTEP_CCACHE})
 endif()
+
+# The option `name` of a library that not everybody builds: AUTO, ON or OFF.
+function(lockstep_optional_library name help)
+  set(${name} AUTO CACHE STRING "${help}")
+  set_property(CACHE ${name} PROPERTY STRINGS AUTO ON OFF)
+  if(NOT ${name} MATCHES "^(AUTO|ON|OFF)$")
+    message(FATAL_ERROR "${name}=${${name}}; expected AUTO, ON or OFF")
+  endif()
+endfunction()

@@ -86,6 +86,11 @@ if(NOT LOCKSTEP_TORCH_ROOT)
     "${_remedy}, or pass -DTorch_DIR=<libtorch>/share/cmake/Torch.")
 endif()
 message(STATUS "LibTorch: ${LOCKSTEP_TORCH_ROOT}")
+file(STRINGS "${LOCKSTEP_TORCH_ROOT}/include/torch/headeronly/version.h" _torch_numbers
+     REGEX "#define TORCH_VERSION_(MAJOR|MINOR|PATCH) ")
+list(TRANSFORM _torch_numbers REPLACE ".* ([0-9]+).*" "\\1")
+list(JOIN _torch_numbers "." LOCKSTEP_TORCH_FOUND_VERSION)
+string(REGEX MATCH "^[0-9]+[.][0-9]+" LOCKSTEP_TORCH_MINOR_VERSION "${LOCKSTEP_TORCH_FOUND_VERSION}")
 
 if(NOT TARGET lockstep::torch)
   foreach(_lib c10 torch_cpu)

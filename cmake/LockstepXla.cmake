@@ -1,12 +1,8 @@
 # LOCKSTEP_XLA says whether liblockstep_xla.so is built, which brings XLA through PJRT plug-ins: compiled steps on CPUs, GPUs and
 # TPUs. Who uses no plug-in neither carries nor loads it. It needs one header, PJRT's C interface, and no plug-in.
 # Searched in this order: LOCKSTEP_PJRT_INCLUDE, what tools/xla.sh keeps in the user's cache.
-set(LOCKSTEP_XLA AUTO CACHE STRING "Build liblockstep_xla.so: AUTO (where PJRT's header is there), ON or OFF")
-set_property(CACHE LOCKSTEP_XLA PROPERTY STRINGS AUTO ON OFF)
+lockstep_optional_library(LOCKSTEP_XLA "Build liblockstep_xla.so: AUTO (where PJRT's header is there), ON or OFF")
 set(LOCKSTEP_PJRT_INCLUDE "" CACHE PATH "Folder with pjrt_c_api.h")
-if(NOT LOCKSTEP_XLA MATCHES "^(AUTO|ON|OFF)$")
-  message(FATAL_ERROR "LOCKSTEP_XLA=${LOCKSTEP_XLA}; expected AUTO, ON or OFF")
-endif()
 
 set(LOCKSTEP_XLA_IS_BUILT OFF)
 set(_pjrt "${_cache_home}/lockstep/pjrt-0.115")

@@ -32,8 +32,7 @@ void check_libtorch_loads(const std::filesystem::path& bin) {
   if (::dlopen(library_file().c_str(), RTLD_NOW) != nullptr) return;
   const std::string why = ::dlerror();
   const auto beside = (bin / "../../torch").lexically_normal().string();
-  const auto& built = lockstep::build_facts().torch_version;
-  const auto minor = built.substr(0, built.rfind('.'));
+  const auto minor = lockstep::build_facts().torch_minor_version();
   refuse_demo("LibTorch cannot be used",
               "LibTorch " + minor + " in " + beside + ", in /opt/torch or on LD_LIBRARY_PATH", why,
               "pip install \"torch==" + minor + ".*\" brings it");

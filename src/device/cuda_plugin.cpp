@@ -14,6 +14,8 @@
 
 #include <lockstep/base/env.h>
 
+#include "device/optional_library.h"
+
 namespace lockstep::detail {
 namespace {
 
@@ -148,11 +150,7 @@ std::optional<ErrorParts> fault_between(const CudaVersions& built, const CudaVer
 }
 
 std::filesystem::path cuda_plugin_file() {
-  if (const auto named = env::get("LOCKSTEP_CUDA_LIBRARY")) return *named;
-  Dl_info info{};
-  if (::dladdr(reinterpret_cast<const void*>(&cuda_plugin_file), &info) == 0 || info.dli_fname == nullptr)
-    return "liblockstep_cuda.so";
-  return std::filesystem::path(info.dli_fname).parent_path() / "liblockstep_cuda.so";
+  return optional_library_file("LOCKSTEP_CUDA_LIBRARY", "liblockstep_cuda.so");
 }
 
 bool is_torch_cuda_loaded() { return ::dlsym(RTLD_DEFAULT, kNcclHeaderVersion) != nullptr; }

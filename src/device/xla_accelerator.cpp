@@ -11,6 +11,7 @@
 #include <lockstep/base/error.h>
 #include <lockstep/device/accelerator.h>
 
+#include "device/optional_library.h"
 #include "device/xla_library_interface.h"
 
 namespace lockstep::detail {
@@ -26,14 +27,6 @@ bool is_plugin_named() {
   return named && !named->empty();
 }
 
-std::filesystem::path xla_library_file() {
-  if (const auto named = env::get("LOCKSTEP_XLA_LIBRARY")) return *named;
-  Dl_info info{};
-  if (::dladdr(reinterpret_cast<const void*>(&xla_library_file), &info) == 0 || info.dli_fname == nullptr)
-    return "liblockstep_xla.so";
-  return std::filesystem::path(info.dli_fname).parent_path() / "liblockstep_xla.so";
-}
-
 std::string built_with(const std::string& lockstep, int torch_major, int torch_minor) {
   return "lockstep " + lockstep + " and LibTorch " + std::to_string(torch_major) + "." +
          std::to_string(torch_minor);
@@ -47,7 +40,7 @@ std::string built_with(const std::string& lockstep, int torch_major, int torch_m
 }
 
 const XlaLibrary& open_xla_library() {
-  const auto file = xla_library_file();
+  const auto file = optional_library_file("LOCKSTEP_XLA_LIBRARY", "liblockstep_xla.so");
   const XlaLibrary here;
   const auto expected = built_with(here.lockstep, here.torch_major, here.torch_minor);
   std::error_code none;

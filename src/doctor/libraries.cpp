@@ -11,9 +11,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// "2.13" of "2.13.0".
-std::string minor_version(const std::string& version) { return version.substr(0, version.rfind('.')); }
-
 std::string line_with_brace(const std::string& output) {
   for (std::size_t begin = 0; begin < output.size();) {
     const auto end = std::min(output.find('\n', begin), output.size());
@@ -25,7 +22,7 @@ std::string line_with_brace(const std::string& output) {
 
 Finding judge_torch(const LibraryFacts& facts, const BuildFacts& built) {
   const auto here = "LibTorch " + facts.torch_version + " (" + facts.torch_library + ")";
-  if (facts.torch_version == minor_version(built.torch_version))
+  if (facts.torch_version == built.torch_minor_version())
     return ok(here + ", as lockstep was built with " + built.torch_version + "; it computes with " +
               facts.cpu_capability);
   return error(

@@ -1,5 +1,7 @@
 #include "xla/graph.h"
 
+#include <algorithm>
+#include <array>
 #include <utility>
 
 #include <lockstep/base/error.h>
@@ -8,40 +10,21 @@ namespace lockstep::xla {
 namespace {
 
 struct TypeName {
+  at::ScalarType dtype;
   const char* text;
   PJRT_Buffer_Type type;
 };
 
+constexpr std::array kTypes{
+    TypeName{at::kFloat, "f32", PJRT_Buffer_Type_F32}, TypeName{at::kDouble, "f64", PJRT_Buffer_Type_F64},
+    TypeName{at::kHalf, "f16", PJRT_Buffer_Type_F16},  TypeName{at::kBFloat16, "bf16", PJRT_Buffer_Type_BF16},
+    TypeName{at::kLong, "i64", PJRT_Buffer_Type_S64},  TypeName{at::kInt, "i32", PJRT_Buffer_Type_S32},
+    TypeName{at::kShort, "i16", PJRT_Buffer_Type_S16}, TypeName{at::kChar, "i8", PJRT_Buffer_Type_S8},
+    TypeName{at::kByte, "ui8", PJRT_Buffer_Type_U8},   TypeName{at::kBool, "i1", PJRT_Buffer_Type_PRED}};
+
 const TypeName* name_of(at::ScalarType dtype) {
-  static constexpr TypeName kFloat32{"f32", PJRT_Buffer_Type_F32}, kFloat64{"f64", PJRT_Buffer_Type_F64},
-      kFloat16{"f16", PJRT_Buffer_Type_F16}, kBFloat16{"bf16", PJRT_Buffer_Type_BF16},
-      kInt64{"i64", PJRT_Buffer_Type_S64}, kInt32{"i32", PJRT_Buffer_Type_S32},
-      kInt16{"i16", PJRT_Buffer_Type_S16}, kInt8{"i8", PJRT_Buffer_Type_S8},
-      kUInt8{"ui8", PJRT_Buffer_Type_U8}, kBool{"i1", PJRT_Buffer_Type_PRED};
-  switch (dtype) {
-    case at::kFloat:
-      return &kFloat32;
-    case at::kDouble:
-      return &kFloat64;
-    case at::kHalf:
-      return &kFloat16;
-    case at::kBFloat16:
-      return &kBFloat16;
-    case at::kLong:
-      return &kInt64;
-    case at::kInt:
-      return &kInt32;
-    case at::kShort:
-      return &kInt16;
-    case at::kChar:
-      return &kInt8;
-    case at::kByte:
-      return &kUInt8;
-    case at::kBool:
-      return &kBool;
-    default:
-      return nullptr;
-  }
+  const auto* const found = std::ranges::find(kTypes, dtype, &TypeName::dtype);
+  return found == kTypes.end() ? nullptr : found;
 }
 
 const TypeName& type_of(at::ScalarType dtype) {

@@ -1,4 +1,5 @@
 """What Docker, vcpkg and Conan are told agrees with the build, as far as that shows without them: versions, folders, dependencies."""
+import fnmatch
 import json
 import pathlib
 import re
@@ -45,8 +46,12 @@ class Recipes(unittest.TestCase):
 
     def test_docker(self):
         text = (SOURCE / "Dockerfile").read_text()
-        self.assertIn(f"/torch-{TORCH}/torch /opt/torch\n", text)
-        for target in re.findall(r"make (\w+)$", text, re.M):
+        # LibTorch is taken from where set-up keeps it.
+        moved = re.search(r"XDG_CACHE_HOME=(\S+) make packages && mv \1/(\S+) (\S+)$", text, re.M)
+        self.assertTrue(fnmatch.fnmatch(f"lockstep/torch-{TORCH}/torch", moved.group(2)), text)
+        self.assertIn('cache="${XDG_CACHE_HOME:-$HOME/.cache}/lockstep"', (SOURCE / "tools/setup.sh").read_text())
+        self.assertIn(f"COPY --from=build {moved.group(3)} /opt/torch\n", text)
+        for target in re.findall(r"(?<!\w)make (\w+)", "\n".join(re.findall(r"^RUN (.*)$", text, re.M))):
             self.assertRegex((SOURCE / "Makefile").read_text(), rf"(?m)^{target}:")
 
 

@@ -18,6 +18,9 @@ struct BuildFacts {
   bool is_optimised = true;        ///< neither a build without optimisation nor one of a sanitizer
   std::string cuda = {};           ///< the CUDA of liblockstep_cuda.so: "13"; empty: that was not built
   std::string system = {};         ///< where it was built: "Debian GNU/Linux 12, x86_64"
+
+  /// Of torch_version what must not differ where a program runs: "2.13".
+  std::string torch_minor_version() const { return torch_version.substr(0, torch_version.rfind('.')); }
 };
 
 /// What this library was built with.

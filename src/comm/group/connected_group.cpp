@@ -284,7 +284,10 @@ ConnectedGroup::ConnectedGroup(const TransportRow& row, GroupContext context, co
 ConnectedGroup::~ConnectedGroup() {
   const bool in_peace = is_left_in_peace();
   const bool is_of_all = identity().name.empty();
-  in_peace&& is_of_all ? close() : end(in_peace);
+  if (in_peace && is_of_all)
+    close();
+  else
+    end(in_peace);
 }
 
 // A rank that unwinds, or has said that it fails, does not wait for others, who are told of its failure.
