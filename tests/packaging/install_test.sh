@@ -28,6 +28,12 @@ cmake --build "$work/build" >/dev/null
 "$work/build/consumer" | tee "$work/out"
 grep -qx 'lockstep 0.1.0, 1 rank, sum 1' "$work/out"
 
+# With everything precompiled: the second program includes nothing itself.
+cmake -S "$source/tests/packaging/precompiled" -B "$work/precompiled" -G Ninja -DCMAKE_BUILD_TYPE=Debug -DCMAKE_PREFIX_PATH="$work/prefix" \
+  -DTorch_DIR="$torch/share/cmake/Torch" -DREADME_PROGRAM="$source/examples/01_trainer/main.cpp" >/dev/null
+cmake --build "$work/precompiled" >/dev/null
+"$work/precompiled/second"
+
 # Without CMake, by what pkg-config says.
 pkg_config() { PKG_CONFIG_PATH=$(dirname "$(find "$work/prefix" -name lockstep.pc)") pkg-config "$@" lockstep; }
 [ "$(pkg_config --modversion)" = 0.1.0 ]
