@@ -51,7 +51,8 @@ WorldShape started_shape(const ClusterEnvironment& environment, const WorldShape
 }
 
 DevicePlan device_plan(const ConnectorOptions& options, const ClusterEnvironment& environment) {
-  return devices_to_run_on(options.accelerator, options.devices, environment.name() == "torchelastic");
+  return devices_to_run_on(accelerator_of(options.strategy, options.accelerator), options.devices,
+                           environment.name() == "torchelastic");
 }
 
 WorldShape world_shape(const ConnectorOptions& options, const ClusterEnvironment& environment, int devices) {
@@ -120,7 +121,7 @@ std::shared_ptr<Strategy> Connector::join() const {
   set_world_ranks(*environment_, shape_);
   cluster::tear_down_at_end(environment_);
   set_rank_of_job_log(environment_->global_rank());
-  auto strategy = make_strategy(options_.strategy, world_size());
+  auto strategy = make_strategy(options_.strategy, world_size(), find_accelerator(plan_.accelerator)->type());
   begin_on_device(*find_accelerator(plan_.accelerator), device());
   if (options_.cuda_graphs) leave_default_stream(device());
   if (options_.cuda_graphs && device().is_cpu() && environment_->global_rank() == 0)

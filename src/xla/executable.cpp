@@ -2,6 +2,8 @@
 
 #include <cstdint>
 
+#include "xla/host_call.h"
+
 namespace lockstep::xla {
 namespace {
 
@@ -91,6 +93,7 @@ std::string Executable::serialize() const {
 
 std::vector<std::shared_ptr<Buffer>> Executable::run(int device,
                                                      std::span<const std::shared_ptr<Buffer>> inputs) const {
+  rethrow_host_failure();  // the inputs may be what a program did not finish
   std::vector<PJRT_Buffer*> arguments;
   for (const auto& input : inputs) arguments.push_back(input->get());
   std::vector<PJRT_Buffer*> results(outputs_);
