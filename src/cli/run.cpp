@@ -123,16 +123,11 @@ bool is_started(Options options, const StrategyOptions& code) {
   }
 }
 
-template <class Options>
-DevicePlan devices_of(const Options& options) {
-  return devices_to_run_on(accelerator_of(options.strategy, options.accelerator), options.devices);
-}
-
 // Ranks that this process must fork; 0 when it is itself a rank, or the ranks are started another way.
 template <class Options>
 int ranks_to_fork(const Options& options, bool is_rank, bool print_config) {
   if (print_config || is_rank) return 0;
-  const int count = devices_of(options).count;
+  const int count = devices_of_run(options.strategy, options.accelerator, options.devices).count;
   detect_environment()->validate_settings(count, options.num_nodes);
   const auto start = rank_start(options.strategy);
   if (start && start->start_method == StartMethod::kSpawn) return 0;
@@ -144,7 +139,7 @@ int ranks_to_fork(const Options& options, bool is_rank, bool print_config) {
 // In a process that is a rank, before its first random numbers: LibTorch looks for CUDA but once.
 template <class Options>
 void load_accelerator(const Options& options, bool is_rank) {
-  const auto plan = devices_of(options);
+  const auto plan = devices_of_run(options.strategy, options.accelerator, options.devices);
   if (is_rank || plan.count * options.num_nodes == 1) find_accelerator(plan.accelerator)->load();
 }
 

@@ -51,8 +51,8 @@ WorldShape started_shape(const ClusterEnvironment& environment, const WorldShape
 }
 
 DevicePlan device_plan(const ConnectorOptions& options, const ClusterEnvironment& environment) {
-  return devices_to_run_on(accelerator_of(options.strategy, options.accelerator), options.devices,
-                           environment.name() == "torchelastic");
+  return devices_of_run(options.strategy, options.accelerator, options.devices,
+                        environment.name() == "torchelastic");
 }
 
 WorldShape world_shape(const ConnectorOptions& options, const ClusterEnvironment& environment, int devices) {

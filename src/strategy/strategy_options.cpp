@@ -136,12 +136,6 @@ bool is_on_xla(const StrategyOptions& options) {
   return std::holds_alternative<SingleXla>(options) || std::holds_alternative<Xla>(options);
 }
 
-// Those that move gradients or shards while backward runs: each would end the program.
-bool may_be_on_xla(const StrategyOptions& options) {
-  return !std::holds_alternative<Ddp>(options) && !std::holds_alternative<Fsdp>(options) &&
-         !std::holds_alternative<DeepSpeed>(options);
-}
-
 [[noreturn]] void refuse_accelerator(const std::string& what, const std::string& expected,
                                      const std::string& accelerator, const std::string& hint) {
   throw ConfigError("strategy",
@@ -157,25 +151,39 @@ void configure(const Options& options) {
        .cache = options.compile_cache.string()});
 }
 
+// Shards and averages that go on while backward runs would end the program again and again.
+void check_on_xla(const StrategyOptions& options, int world_size) {
+  const bool shards = std::holds_alternative<Fsdp>(options) || std::holds_alternative<DeepSpeed>(options);
+  if (!shards && !(std::holds_alternative<Ddp>(options) && world_size > 1)) return;
+  refuse_accelerator("this strategy does not train on devices of XLA", "strategy xla, single_xla or auto", "xla",
+                     "use strategy xla, or another accelerator");
+}
+
+// What `accelerator` is for a strategy that may choose it.
+std::string chosen_by(const StrategyOptions& options, const std::string& accelerator) {
+  if (!is_on_xla(options)) return accelerator;
+  const auto* const named = find_accelerator(accelerator);
+  const bool is_xla = named != nullptr && named->type() == c10::DeviceType::XLA;
+  if (!is_xla && accelerator != "auto")
+    refuse_accelerator("strategies xla and single_xla train on devices of XLA", "accelerator auto, xla or tpu",
+                       accelerator, "leave the accelerator out");
+  return is_xla ? accelerator : "xla";
+}
+
 }  // namespace
 
-std::string accelerator_of(const StrategyOptions& options, const std::string& accelerator) {
-  const auto* const chosen = find_accelerator(accelerator);
-  const bool is_xla = chosen != nullptr && chosen->type() == c10::DeviceType::XLA;
-  if (is_xla && !may_be_on_xla(options))
-    refuse_accelerator("this strategy does not train on devices of XLA", "strategy xla, single_xla or auto",
-                       accelerator, "leave the strategy out, or choose another accelerator");
-  if (!is_on_xla(options)) return accelerator;
-  if (!is_xla && accelerator != "auto")
-    refuse_accelerator("strategies xla and single_xla train on devices of XLA",
-                       "accelerator auto, xla or tpu", accelerator, "leave the accelerator out");
+DevicePlan devices_of_run(const StrategyOptions& options, const std::string& accelerator,
+                          const Devices& devices, bool under_torchelastic) {
   if (const auto* const single = std::get_if<SingleXla>(&options)) configure(*single);
   if (const auto* const several = std::get_if<Xla>(&options)) configure(*several);
-  return is_xla ? accelerator : "xla";
+  auto plan = devices_to_run_on(chosen_by(options, accelerator), devices, under_torchelastic);
+  if (find_accelerator(plan.accelerator)->type() == c10::DeviceType::XLA) check_on_xla(options, plan.count);
+  return plan;
 }
 
 std::shared_ptr<Strategy> make_strategy(const StrategyOptions& options, int world_size,
                                         c10::DeviceType device) {
+  if (device == c10::DeviceType::XLA) check_on_xla(options, world_size);
   if (std::holds_alternative<Auto>(options) && device == c10::DeviceType::XLA)
     return world_size > 1 ? make(Xla{}, world_size) : make(SingleXla{}, world_size);
   return std::visit([&](const auto& held) { return make(held, world_size); }, options);

@@ -38,14 +38,16 @@ class HostFunctions {
     return number;
   }
 
-  void remove(int number) {
+  // Whether none is left.
+  bool remove(int number) {
     std::shared_ptr<XlaHostFunction> removed;  // destroyed when nobody holds the mutex
     const std::lock_guard lock(mutex_);
     const auto found = functions_.find(number);
-    if (found == functions_.end()) return;
+    if (found == functions_.end()) return false;
     removed = std::move(found->second);
     functions_.erase(found);
     if (functions_.empty()) failure_ = nullptr;
+    return functions_.empty();
   }
 
   // What fails once is not tried again: ranks would no longer call alike.
@@ -212,8 +214,30 @@ void enable_host_calls(const Client& client) {
 
 bool can_call_host() { return can_call; }
 
+namespace {
+
+// Arrays that make the calls of a device follow each other, within a program and from one to the next.
+std::map<c10::DeviceIndex, at::Tensor>& orders_of_calls() {
+  static auto* const made = new std::map<c10::DeviceIndex, at::Tensor>;
+  return *made;
+}
+
+const at::Tensor& order_of_calls(c10::DeviceIndex device) {
+  auto& order = orders_of_calls()[device];
+  if (!order.defined()) order = make_tensor({1}, at::kInt, device);
+  return order;
+}
+
+}  // namespace
+
 int add_host_function(XlaHostFunction function) { return host_functions().add(std::move(function)); }
-void remove_host_function(int number) { host_functions().remove(number); }
+
+// What a call has failed with would stay in its array.
+void remove_host_function(int number) {
+  const std::lock_guard lock(device_mutex());
+  if (host_functions().remove(number)) orders_of_calls().clear();
+}
+
 void rethrow_host_failure() { host_functions().rethrow_failure(); }
 
 namespace {
@@ -244,14 +268,6 @@ std::vector<Named> lower_host_call(Call& call) {
 }
 
 const Row kHostCall{.name = "lockstep::host_call", .lower = &lower_host_call};
-
-// It makes the calls of a device follow each other, within a program and from one to the next.
-const at::Tensor& order_of_calls(c10::DeviceIndex device) {
-  static auto* const made = new std::map<c10::DeviceIndex, at::Tensor>;
-  auto& order = (*made)[device];
-  if (!order.defined()) order = make_tensor({1}, at::kInt, device);
-  return order;
-}
 
 }  // namespace
 

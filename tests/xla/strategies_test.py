@@ -65,7 +65,7 @@ class TestSingleXla(StrategyTest):
         steps = ("--trainer.max_steps", 50)
         expected = self.losses("cpu", *steps, "--trainer.accelerator", "cpu", "--trainer.devices", 1)
         self.assert_equal_losses(self.losses("xla", *steps, *SINGLE_XLA), expected)
-        self.assertIn('"single_xla"', (self.folder / "xla/run.json").read_text())
+        self.assertIn('"single_xla"', (self.folder / "xla/summary.json").read_text())
 
     def test_takes_its_options_from_a_file(self):
         file, cache = self.folder / "options.yaml", self.folder / "cache"
@@ -95,7 +95,7 @@ class TestXla(StrategyTest):
         result = self.start("auto", "--trainer.accelerator", "tpu", "--trainer.devices", 2, "--trainer.max_steps", 1,
                             LOCKSTEP_PJRT_PLUGIN=PLUGIN)
         self.assertEqual(result.returncode, 0, result.stderr)
-        self.assertIn('"xla"', (self.folder / "auto/run.json").read_text())
+        self.assertIn('"xla"', (self.folder / "auto/summary.json").read_text())
 
     def test_accumulates_clips_and_computes_in_bf16(self):
         for name, relative, flags in (("accumulate", 1e-5, ("--trainer.accumulate_grad_batches", 3)),
@@ -123,19 +123,47 @@ class TestXla(StrategyTest):
         self.assertEqual(result.returncode, 0, result.stderr)
 
 
+class TestFabric(StrategyTest):
+    """Strategies that code names, in a loop of one's own with windows that accumulate."""
+
+    def run_case(self, strategy, devices, **variables):
+        return subprocess.run([BUILD / "bin/xla_fabric_case", strategy, str(devices)], cwd=self.folder, capture_output=True, text=True,
+                              timeout=120, env=self.environment(**variables))
+
+    def losses_of_case(self, *arguments, **variables):
+        result = self.run_case(*arguments, **variables)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        losses = [float(line) for line in result.stdout.split()]
+        self.assertEqual(len(losses), 12)
+        return losses
+
+    def test_has_the_losses_of_the_cpu(self):
+        for devices, here, others in ((1, "single_device", ("single_xla",)), (2, "ddp", ("xla", "on_host"))):
+            expected = self.losses_of_case(here, devices)
+            for strategy in others:
+                with self.subTest(strategy):
+                    for got, value in zip(self.losses_of_case(strategy, devices, LOCKSTEP_PJRT_PLUGIN=PLUGIN), expected):
+                        self.assertAlmostEqual(got, value, delta=1e-5 * abs(value))
+
+    def test_an_operator_without_lowering_is_an_error_where_fallback_says_so(self):
+        self.assert_refused(self.run_case("strict", 1, LOCKSTEP_PJRT_PLUGIN=PLUGIN, LOCKSTEP_XLA_FALLBACK="cpu"), "erfinv", "no lowering to XLA")
+
+
 class TestRefusals(StrategyTest):
     def test_contradictions_are_named(self):
+        named = ("--trainer.accelerator", "xla")
         for flags, words in (((*SINGLE_XLA, "--trainer.accelerator", "cpu"), ("strategies xla and single_xla", "auto, xla or tpu", '"cpu"')),
                              ((*XLA, "--trainer.accelerator", "gpu"), ("strategies xla and single_xla", '"gpu"')),
                              ((*SINGLE_XLA, "--trainer.devices", 2), ("strategy single_xla", "one rank", "2 ranks", "use strategy xla")),
-                             (("--trainer.strategy", "ddp", "--trainer.accelerator", "xla"), ("does not train on devices of XLA", "xla, single_xla")),
-                             (("--trainer.strategy", "fsdp", "--trainer.accelerator", "tpu"), ("does not train on devices of XLA", '"tpu"')),
+                             ((*named, "--trainer.strategy", "ddp", "--trainer.devices", 2), ("does not train on devices of XLA", "use strategy xla")),
+                             ((*named, "--trainer.strategy", "fsdp", "--trainer.devices", 1), ("does not train on devices of XLA", "use strategy xla")),
                              (("--trainer.strategy", "single_xla"), ("no PJRT plug-in is named", "LOCKSTEP_PJRT_PLUGIN", "PJRT_DEVICE")),
                              (("--trainer.strategy", "xla_debug"), ("xla_debug is not available", "use xla")),
                              (("--trainer.strategy", "xla_fsdp"), ("xla_fsdp is not available", "fsdp on CPUs")),
                              ((*SINGLE_XLA, "--trainer.strategy.fallback", "gpu"), ("fallback", "auto, cpu, error"))):
             with self.subTest(flags):
-                self.assert_refused(self.start("refused", *flags), *words)
+                plugin = {"LOCKSTEP_PJRT_PLUGIN": PLUGIN} if flags[:2] == named else {}
+                self.assert_refused(self.start("refused", *flags, **plugin), *words)
 
     def test_two_plugins_are_named(self):
         self.assert_refused(self.start("two", *SINGLE_XLA, LOCKSTEP_PJRT_PLUGIN="/other.so"), "two PJRT plug-ins are named", PLUGIN, "/other.so")

@@ -12,6 +12,7 @@
 
 #include <lockstep/base/export.h>
 #include <lockstep/base/options.h>
+#include <lockstep/device/devices.h>
 #include <lockstep/parallel/ddp/ddp.h>
 #include <lockstep/parallel/sharded/fsdp.h>
 #include <lockstep/parallel/xla/xla.h>
@@ -52,13 +53,14 @@ LOCKSTEP_API std::optional<RankStart> rank_start(const StrategyOptions& options)
 /// strategies that are not built yet are listed too and say so when they are picked.
 LOCKSTEP_API std::span<const Choice<StrategyOptions>> strategy_choices();
 
-/// The accelerator of a run with `options` and the option `accelerator`: strategies on XLA choose it, and
-/// tell it their own options. Called before devices are chosen.
-/// @throws ConfigError naming both where they contradict each other
-LOCKSTEP_API std::string accelerator_of(const StrategyOptions& options, const std::string& accelerator);
+/// devices_to_run_on() for a run with the strategy `options`: strategies on XLA choose the accelerator, and tell
+/// it their own options.
+/// @throws ConfigError naming both where strategy and accelerator contradict each other
+LOCKSTEP_API DevicePlan devices_of_run(const StrategyOptions& options, const std::string& accelerator,
+                                       const Devices& devices, bool under_torchelastic = false);
 
 /// The strategy that `options` ask for, for a run of `world_size` ranks on that kind of device.
-/// @throws ConfigError when a single-device strategy is asked to run on several ranks
+/// @throws ConfigError when it cannot have that many ranks there
 LOCKSTEP_API std::shared_ptr<Strategy> make_strategy(const StrategyOptions& options, int world_size,
                                                      c10::DeviceType device = c10::DeviceType::CPU);
 
