@@ -155,8 +155,8 @@ void configure(const Options& options) {
 void check_on_xla(const StrategyOptions& options, int world_size) {
   const bool shards = std::holds_alternative<Fsdp>(options) || std::holds_alternative<DeepSpeed>(options);
   if (!shards && !(std::holds_alternative<Ddp>(options) && world_size > 1)) return;
-  refuse_accelerator("this strategy does not train on devices of XLA", "strategy xla, single_xla or auto", "xla",
-                     "use strategy xla, or another accelerator");
+  refuse_accelerator("this strategy does not train on devices of XLA", "strategy xla, single_xla or auto",
+                     "xla", "use strategy xla, or another accelerator");
 }
 
 // What `accelerator` is for a strategy that may choose it.
@@ -165,8 +165,8 @@ std::string chosen_by(const StrategyOptions& options, const std::string& acceler
   const auto* const named = find_accelerator(accelerator);
   const bool is_xla = named != nullptr && named->type() == c10::DeviceType::XLA;
   if (!is_xla && accelerator != "auto")
-    refuse_accelerator("strategies xla and single_xla train on devices of XLA", "accelerator auto, xla or tpu",
-                       accelerator, "leave the accelerator out");
+    refuse_accelerator("strategies xla and single_xla train on devices of XLA",
+                       "accelerator auto, xla or tpu", accelerator, "leave the accelerator out");
   return is_xla ? accelerator : "xla";
 }
 

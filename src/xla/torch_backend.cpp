@@ -50,9 +50,7 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
     return only_stream(device);
   }
   Stream exchangeStream(Stream stream) const override { return stream; }
-  DeviceIndex deviceCount() const noexcept override {
-    return numbered_devices;
-  }
+  DeviceIndex deviceCount() const noexcept override { return numbered_devices; }
   void record(void** /*event*/, const Stream&, DeviceIndex, c10::EventFlag) const override {}
   void block(void* /*event*/, const Stream&) const override {}
   bool queryEvent(void* /*event*/) const override { return true; }

@@ -94,16 +94,20 @@ TEST(MakeStrategy, OnXlaIsXlas) {
   EXPECT_EQ(make_strategy("single_xla", 1, kXla)->name(), "single_xla");
   EXPECT_EQ(make_strategy("xla", 1, kXla)->name(), "xla");
   EXPECT_EQ(make_strategy(Ddp{}, 1, kXla)->name(), "ddp");
-  test::expect_error<ConfigError>([] { make_strategy(SingleXla{}, 2, kXla); }, {"single_xla", "2 ranks", "xla"});
-  for (const StrategyOptions& other : {StrategyOptions(Ddp{}), StrategyOptions(Fsdp{}), StrategyOptions("deepspeed")})
+  test::expect_error<ConfigError>([] { make_strategy(SingleXla{}, 2, kXla); },
+                                  {"single_xla", "2 ranks", "xla"});
+  for (const StrategyOptions& other :
+       {StrategyOptions(Ddp{}), StrategyOptions(Fsdp{}), StrategyOptions("deepspeed")})
     test::expect_error<ConfigError>([&] { make_strategy(other, 2, kXla); }, {"devices of XLA", "xla"});
 }
 
 TEST(DevicesOfRun, AreThoseThatTheStrategyChooses) {
   EXPECT_EQ(devices_of_run(Ddp{}, "cpu", 2).count, 2);
   for (const StrategyOptions& chosen : {StrategyOptions(SingleXla{}), StrategyOptions(Xla{})}) {
-    test::expect_error<ConfigError>([&] { devices_of_run(chosen, "cpu", 1); }, {"single_xla", "auto, xla or tpu", "cpu"});
-    test::expect_error<ConfigError>([&] { devices_of_run(chosen, "auto", 1); }, {"accelerator xla", "pjrt_plugin"});
+    test::expect_error<ConfigError>([&] { devices_of_run(chosen, "cpu", 1); },
+                                    {"single_xla", "auto, xla or tpu", "cpu"});
+    test::expect_error<ConfigError>([&] { devices_of_run(chosen, "auto", 1); },
+                                    {"accelerator xla", "pjrt_plugin"});
   }
 }
 

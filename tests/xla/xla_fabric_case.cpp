@@ -1,7 +1,7 @@
 // xla_fabric_case STRATEGY DEVICES: a loop of one's own under a strategy that is named in code, with windows
-// that accumulate. Prints each step's loss, averaged over ranks, on rank 0. STRATEGY may be "on_host": xla whose
-// programs end behind backward; and "strict": single_xla with all its options, of which fallback refuses an
-// operator. The plug-in is that of LOCKSTEP_PJRT_PLUGIN.
+// that accumulate. Prints each step's loss, averaged over ranks, on rank 0. STRATEGY may be "on_host": xla
+// whose programs end behind backward; and "strict": single_xla with all its options, of which fallback
+// refuses an operator. The plug-in is that of LOCKSTEP_PJRT_PLUGIN.
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -39,7 +39,8 @@ void train(ls::Fabric& fabric) {
 ls::StrategyOptions strategy_named(const std::string& name) {
   if (name == "on_host") return ls::Xla{.reduce_in_program = false};
   if (name == "strict")
-    return ls::SingleXla{.pjrt_plugin = std::getenv("LOCKSTEP_PJRT_PLUGIN"), .fallback = "error", .compile_cache = "off"};
+    return ls::SingleXla{
+        .pjrt_plugin = std::getenv("LOCKSTEP_PJRT_PLUGIN"), .fallback = "error", .compile_cache = "off"};
   return name;
 }
 

@@ -53,8 +53,8 @@ LOCKSTEP_API std::optional<RankStart> rank_start(const StrategyOptions& options)
 /// strategies that are not built yet are listed too and say so when they are picked.
 LOCKSTEP_API std::span<const Choice<StrategyOptions>> strategy_choices();
 
-/// devices_to_run_on() for a run with the strategy `options`: strategies on XLA choose the accelerator, and tell
-/// it their own options.
+/// devices_to_run_on() for a run with the strategy `options`: strategies on XLA choose the accelerator, and
+/// tell it their own options.
 /// @throws ConfigError naming both where strategy and accelerator contradict each other
 LOCKSTEP_API DevicePlan devices_of_run(const StrategyOptions& options, const std::string& accelerator,
                                        const Devices& devices, bool under_torchelastic = false);

@@ -1,6 +1,7 @@
 #include "parallel/xla/program_collectives.h"
 
 #include <algorithm>
+#include <iterator>
 #include <numeric>
 #include <ranges>
 #include <string>

@@ -38,17 +38,20 @@ constexpr auto kHowToChange =
 
 XlaEngine::XlaEngine(const torch::nn::Module& module, Communicator comm, const Xla& options,
                      std::shared_ptr<const ProgramCollectives> in_program)
+    : XlaEngine(module, ModuleStates(module), std::move(comm), options, std::move(in_program)) {}
+
+XlaEngine::XlaEngine(const torch::nn::Module& module, const ModuleStates& states, Communicator comm,
+                     const Xla& options, std::shared_ptr<const ProgramCollectives> in_program)
     : comm_(std::move(comm)),
       options_(options),
       in_program_(std::move(in_program)),
-      trained_(trained_of(ModuleStates(module))),
-      buffers_(tensors_in(ModuleStates(module).buffers)),
-      lists_(module, ModuleStates(module), {.set_up_for = "xla", .hint = kHowToChange}),
-      versions_(tensors_in(ModuleStates(module).parameters)),
-      replicas_(comm_, ModuleStates(module).parameters.size(),
-                [all = ModuleStates(module).parameters](std::size_t i) {
-                  return Replica{.name = all[i].name, .tensor = all[i].tensor};
-                }) {}
+      trained_(trained_of(states)),
+      buffers_(tensors_in(states.buffers)),
+      lists_(module, states, {.set_up_for = "xla", .hint = kHowToChange}),
+      versions_(tensors_in(states.parameters)),
+      replicas_(comm_, states.parameters.size(), [all = states.parameters](std::size_t i) {
+        return Replica{.name = all[i].name, .tensor = all[i].tensor};
+      }) {}
 
 void XlaEngine::make_equal(const torch::nn::Module& module, const Communicator& comm) {
   if (comm.size() == 1) return;
@@ -69,7 +72,7 @@ std::vector<bool> XlaEngine::used_by_a_rank() const {
   auto* const is_used = flags.mutable_data_ptr<std::uint8_t>();
   for (std::size_t i = 0; i < trained_.size(); ++i) is_used[i] = trained_[i].tensor.grad().defined() ? 1 : 0;
   if (comm_.size() > 1) comm_.all_reduce(flags, ReduceOp::kMax);
-  return {is_used, is_used + trained_.size()};
+  return std::vector<bool>(is_used, is_used + trained_.size());
 }
 
 std::vector<at::Tensor> XlaEngine::gradients_to_average() {

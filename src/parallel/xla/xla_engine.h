@@ -39,6 +39,8 @@ class XlaEngine {
   static void make_equal(const torch::nn::Module& module, const Communicator& comm);
 
  private:
+  XlaEngine(const torch::nn::Module& module, const ModuleStates& states, Communicator comm,
+            const Xla& options, std::shared_ptr<const ProgramCollectives> in_program);
   std::vector<at::Tensor> gradients_to_average();
   std::vector<bool> used_by_a_rank() const;
 
