@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "xla/host_call.h"
+#include "xla/host_failure.h"
 
 namespace lockstep::xla {
 namespace {

@@ -2,7 +2,6 @@
 
 #include <array>
 #include <cstring>
-#include <exception>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -15,6 +14,7 @@
 #include <lockstep/base/error.h>
 
 #include "xla/device.h"
+#include "xla/host_failure.h"
 #include "xla/host_functions.h"
 #include "xla/lowering.h"
 
@@ -27,7 +27,7 @@ constexpr std::string_view kTarget = "lockstep_host_call";
 constexpr std::string_view kPlatform = "Host";  // as XLA calls CPUs here
 constexpr int kOldestMinorWithCalls = 106;
 
-// The functions by number, and what one of them has thrown.
+// The functions by number.
 class HostFunctions {
  public:
   int add(XlaHostFunction function) {
@@ -46,7 +46,7 @@ class HostFunctions {
     if (found == functions_.end()) return false;
     removed = std::move(found->second);
     functions_.erase(found);
-    if (functions_.empty()) failure_ = nullptr;
+    if (functions_.empty()) forget_host_failure();
     return functions_.empty();
   }
 
@@ -56,33 +56,22 @@ class HostFunctions {
     try {
       (*function)(tensors);
     } catch (...) {
-      note_failure();
+      keep_host_failure();
       throw;
     }
   }
 
-  void rethrow_failure() {
-    const std::lock_guard lock(mutex_);
-    if (failure_) std::rethrow_exception(failure_);
-  }
-
  private:
   std::shared_ptr<XlaHostFunction> find(int number) {
-    rethrow_failure();
+    rethrow_host_failure();
     const std::lock_guard lock(mutex_);
     const auto found = functions_.find(number);
     if (found != functions_.end()) return found->second;
     throw Error("xla", {.what = "a compiled program calls a function of the host that is gone"});
   }
 
-  void note_failure() {
-    const std::lock_guard lock(mutex_);
-    if (!failure_) failure_ = std::current_exception();
-  }
-
   std::mutex mutex_;
   std::map<int, std::shared_ptr<XlaHostFunction>> functions_;
-  std::exception_ptr failure_;
 };
 
 HostFunctions& host_functions() {
@@ -237,8 +226,6 @@ void remove_host_function(int number) {
   const std::lock_guard lock(device_mutex());
   if (host_functions().remove(number)) orders_of_calls().clear();
 }
-
-void rethrow_host_failure() { host_functions().rethrow_failure(); }
 
 namespace {
 

@@ -22,7 +22,4 @@ int add_host_function(detail::XlaHostFunction function);
 void remove_host_function(int number);
 void record_host_call(int number, std::span<const at::Tensor> tensors, bool ends_step);
 
-/// @throws what a function of the host has thrown, once one has: nothing that programs give is of use then
-void rethrow_host_failure();
-
 }  // namespace lockstep::xla

@@ -2,7 +2,7 @@
 
 #include <lockstep/base/error.h>
 
-#include "xla/host_call.h"
+#include "xla/host_failure.h"
 
 namespace lockstep::xla {
 
