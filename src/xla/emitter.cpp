@@ -64,13 +64,12 @@ Named Emitter::emit(const std::string& right_hand_side, Shape shape) {
   return {std::move(name), std::move(shape)};
 }
 
-std::vector<Named> Emitter::emit_all(const std::string& right_hand_side, std::vector<Shape> shapes) {
+std::vector<Named> Emitter::emit_several(const std::string& right_hand_side, std::vector<Shape> shapes) {
   const auto name = "%" + std::to_string(names_++);
   text_ << "  " << name << ":" << shapes.size() << " = " << right_hand_side << "\n";
-  std::vector<Named> results;
-  for (auto& shape : shapes)
-    results.push_back({name + "#" + std::to_string(results.size()), std::move(shape)});
-  return results;
+  std::vector<Named> made;
+  for (auto& shape : shapes) made.push_back({name + "#" + std::to_string(made.size()), std::move(shape)});
+  return made;
 }
 
 Named Emitter::constant(double value, const Shape& shape) {

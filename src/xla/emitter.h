@@ -20,8 +20,9 @@ class Emitter {
  public:
   /// `name = right_hand_side`; returns the new name with `shape`.
   Named emit(const std::string& right_hand_side, Shape shape);
-  /// The same with several results.
-  std::vector<Named> emit_all(const std::string& right_hand_side, std::vector<Shape> shapes);
+
+  /// The same for an operation with several results.
+  std::vector<Named> emit_several(const std::string& right_hand_side, std::vector<Shape> shapes);
 
   /// An array that is `value` everywhere.
   Named constant(double value, const Shape& shape);

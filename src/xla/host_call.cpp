@@ -246,7 +246,7 @@ std::vector<Named> lower_host_call(Call& call) {
     types += comma + type_text(shape);
     layouts += comma + layout_text(shape);
   }
-  return call.emit.emit_all(
+  return call.emit.emit_several(
       "stablehlo.custom_call @" + std::string(kTarget) + "(" + names +
           ") {api_version = 4 : i32, has_side_effect = true, backend_config = {number = " +
           std::to_string(call.list(0).front()) + " : i64}, operand_layouts = [" + layouts +
