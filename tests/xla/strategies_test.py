@@ -212,7 +212,7 @@ class TestLostRank(StrategyTest):
                 for rank in (0, 2):
                     text = (self.folder / f"{name}_{rank}.txt").read_text()
                     self.assertIn("rank 1", text)
-                    self.assertIn("PeerLost", text)
+                    self.assertNotIn("PJRT plug-in failed", text)
                 self.assertLess(took, 1 + 4)  # naming takes a second at most; the processes then have to end
 
 
