@@ -87,6 +87,8 @@ ELSEWHERE = {
     "trainer.limit_predict_batches": "tests/train",
     "trainer.deterministic": "tests/train",
     "trainer.benchmark": "tests/train",
+    "trainer.matmul_precision": "tests/train",
+    "trainer.expandable_segments": "tests/cuda",
     "trainer.inference_mode": "tests/train",
     "trainer.reload_dataloaders_every_n_epochs": "tests/train",
     "trainer.sync_batchnorm": "tests/parity",

@@ -33,6 +33,13 @@ std::span<const OptionName<Deterministic>> option_names(Deterministic) {
   return kNames;
 }
 
+std::span<const OptionName<MatmulPrecision>> option_names(MatmulPrecision) {
+  static constexpr OptionName<MatmulPrecision> kNames[] = {{"highest", MatmulPrecision::kHighest},
+                                                           {"high", MatmulPrecision::kHigh},
+                                                           {"medium", MatmulPrecision::kMedium}};
+  return kNames;
+}
+
 std::span<const OptionName<Resume>> option_names(Resume) {
   static constexpr OptionName<Resume> kNames[] = {{"never", Resume::kNever}, {"auto", Resume::kAuto}};
   return kNames;
@@ -78,6 +85,8 @@ void describe(OptionVisitor& v, TrainerOptions& o) {
           "Ask a data module for its loaders again in every n-th epoch of fit; 0: never", at_least(0));
   v.field("cuda_graphs", o.cuda_graphs,
           "Record a training step once on the device, and replay it: no operator is issued by itself");
+  v.field("expandable_segments", o.expandable_segments,
+          "Let CUDA's allocator grow its segments, which wastes less memory");
   v.field("accumulate_grad_batches", o.accumulate_grad_batches,
           "Micro-batches per optimizer step; {0: 1, 4: 8}: by epoch");
   v.field("partial_window", o.partial_window,
@@ -104,6 +113,9 @@ void describe(OptionVisitor& v, TrainerOptions& o) {
   v.field("barebones", o.barebones, "Run nothing but the loop, to measure its speed");
   v.field("deterministic", o.deterministic, "Refuse, or warn of, algorithms that are not deterministic");
   v.field("benchmark", o.benchmark, "Let cuDNN try its algorithms; null: as LibTorch has it");
+  v.field("matmul_precision", o.matmul_precision,
+          "Rounding of products of float32 matrices: highest, high (TF32) or medium (bfloat16); null: as "
+          "LibTorch has it");
   v.field("inference_mode", o.inference_mode,
           "Validate, test and predict in inference mode where one process runs");
   v.field("use_distributed_sampler", o.use_distributed_sampler, "Give each rank its part of the data");
