@@ -45,6 +45,8 @@
 #include <lockstep/data/webdataset.h>
 
 #include <lockstep/device/accelerator.h>
+#include <lockstep/device/allocator.h>
+#include <lockstep/device/cross_entropy.h>
 #include <lockstep/device/devices.h>
 #include <lockstep/device/scalar.h>
 #include <lockstep/device/torch_device.h>
