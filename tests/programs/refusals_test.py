@@ -51,7 +51,7 @@ REFUSED = {
     "log_every_n_steps": [("-1", ">= 0")],
     "logger": [("wandb", "csv")],
     "enable_autolog_hparams": [("maybe", "true")],
-    "profiler": [("pytorch", "simple"), ("xla", "simple")],
+    "profiler": [("xla", "simple", "pytorch")],
     "enable_checkpointing": [("maybe", "true")],
     "async_checkpoint": [("maybe", "true")],
     "local_checkpoint.every_n_train_steps": [("-1", ">= 0"), ("often", "integer")],

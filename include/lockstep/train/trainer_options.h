@@ -142,7 +142,7 @@ struct TrainerOptions {
   int log_every_n_steps = 50;
   LoggerList logger = true;            ///< true: metrics.csv; or names, or loggers of the program's own
   bool enable_autolog_hparams = true;  ///< give RunOptions::hyper_parameters to the loggers
-  ProfilerChoice profiler = {};        ///< "simple", "advanced", "trace", or one of the program's own
+  ProfilerChoice profiler = {};        ///< "simple", "advanced", "trace", "pytorch", or the program's own
   /// Write checkpoints/last.ckpt at the end of fit and, unless callbacks have a ModelCheckpoint, one of
   /// the latest epoch.
   bool enable_checkpointing = true;

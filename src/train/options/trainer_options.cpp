@@ -10,6 +10,7 @@
 #include <lockstep/profilers/profilers.h>
 #include <lockstep/train/batch_counts.h>
 #include <lockstep/train/profiler_choice.h>
+#include <lockstep/train/pytorch_profiler.h>
 #include <lockstep/train/trainer_options.h>
 
 namespace lockstep {
@@ -102,8 +103,10 @@ void describe(OptionVisitor& v, TrainerOptions& o) {
   v.field("logger", o.logger,
           "Where metrics go: true (csv), false, or csv, jsonl, mlflow, tensorboard, own (those in the code)");
   v.field("enable_autolog_hparams", o.enable_autolog_hparams, "Give the program's options to the loggers");
-  v.field("profiler", o.profiler,
-          "Profiler of the run: simple, advanced, trace, own (that in the code) or none");
+  v.field(
+      "profiler", o.profiler,
+      "Profiler of the run: simple, advanced, trace, pytorch (trace with LibTorch's operators and a GPU's "
+      "kernels in some steps), own (that in the code) or none");
   v.field("enable_checkpointing", o.enable_checkpointing,
           "Write checkpoints of the latest epoch and, at the end of fit, last.ckpt");
   v.field("async_checkpoint", o.async_checkpoint, "Write checkpoints in the background of training");
@@ -192,9 +195,11 @@ namespace {
 
 constexpr std::string_view kOwnProfiler = "own";
 
+constexpr std::string_view kPyTorchProfiler = "pytorch";
+
 bool is_profiler_name(std::string_view text) {
   const auto names = profiler_names();
-  return std::ranges::find(names, text) != names.end();
+  return text == kPyTorchProfiler || std::ranges::find(names, text) != names.end();
 }
 
 }  // namespace
@@ -202,7 +207,7 @@ bool is_profiler_name(std::string_view text) {
 std::string OptionType<ProfilerChoice>::accepted() {
   std::string names;
   for (const auto& name : profiler_names()) names += name + ", ";
-  return "one of " + names + "own (that of the program's code) or none";
+  return "one of " + names + std::string(kPyTorchProfiler) + ", own (that of the program's code) or none";
 }
 
 ProfilerChoice::ProfilerChoice(std::string name) : name_(std::move(name)) {
@@ -214,6 +219,7 @@ ProfilerChoice::ProfilerChoice(std::string name) : name_(std::move(name)) {
 
 std::shared_ptr<Profiler> ProfilerChoice::get() const {
   if (profiler_ || name_.empty()) return profiler_;
+  if (name_ == kPyTorchProfiler) return std::make_shared<PyTorchProfiler>();
   return make_profiler(name_);
 }
 
