@@ -141,7 +141,7 @@ class TestDevices(Case):
 class TestGpuCase(Case):
     def test_says_that_there_is_no_gpu(self):
         self.add(FAKES / "libtorch_cuda.so")
-        for part in ("kernels", "nccl", "speed"):
+        for part in ("kernels", "nccl", "speed", "steps"):
             result = subprocess.run([BUILD / "bin/gpu_case", part], capture_output=True, text=True, timeout=60,
                                     env={**os.environ, "LD_LIBRARY_PATH": str(self.folder)})
             self.assertEqual((result.returncode, result.stdout), (2, ""), result.stderr)
