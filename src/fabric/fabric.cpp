@@ -317,6 +317,8 @@ void describe(OptionVisitor& v, FabricOptions& o) {
   v.field("devices", o.devices, "Ranks on this node: auto, a number, or a list of devices");
   v.field("num_nodes", o.num_nodes, "Number of nodes", at_least(1));
   v.field("cuda_graphs", o.cuda_graphs, "Record steps that are given to capture() once, and replay them");
+  v.field("expandable_segments", o.expandable_segments,
+          "Let CUDA's allocator grow its segments, which wastes less memory");
 }
 
 void describe(OptionVisitor& v, FabricRunOptions& o) {
