@@ -35,11 +35,8 @@ ResidencyRules rules_of(const ShardingPlan& plan) {
 // What has kernels or files of the CPU only.
 void require_built_for(at::Device device, const ShardingPlan& plan) {
   if (device.is_cpu()) return;
-  const auto& travel = plan.zero_plus_plus;
   const char* what = nullptr;
   if (plan.offload) what = "offloading to disk";
-  if (travel.quantized_weights || travel.quantized_frozen_weights || travel.quantized_gradients)
-    what = "quantised collectives (ZeRO++)";
   if (what == nullptr) return;
   throw ConfigError("parallel", {.what = std::string(what) + " is not built yet on a device",
                                  .expected = "accelerator cpu, or a strategy without it",
