@@ -13,6 +13,7 @@
 #include <lockstep/fabric/fabric_steps.h>
 #include <lockstep/torch.h>
 
+#include "device/batch_transfer.h"
 #include "device/step_recording.h"
 #include "fabric/fabric_state.h"
 #include "state/module_tensors.h"
@@ -95,7 +96,9 @@ InitScope Fabric::init_module() const {
 }
 
 Example Fabric::to_device(const Example& batch) const {
-  return {to_device(batch.data), batch.target.defined() ? to_device(batch.target) : at::Tensor()};
+  Example moved{detail::part_to_device(batch.data, device()), detail::part_to_device(batch.target, device())};
+  detail::finish_batch(device());
+  return moved;
 }
 
 void detail::refuse_batch_without_tensors() {
@@ -131,7 +134,7 @@ TensorChange Fabric::input_conversion(const SetupLoaderOptions& options) const {
   const auto to = device();
   if (options.move_to_device && !to.is_cpu()) {
     return [precision, to](const at::Tensor& input) {
-      return precision->convert_input(lockstep::to_device(input, to));
+      return precision->convert_input(detail::batch_to_device(input, to));
     };
   }
   if (!precision->converts_inputs()) return {};

@@ -52,6 +52,13 @@ class TestSteps(Case):
             with self.subTest(name):
                 self.check(name, 2)
 
+    def test_under_deepspeeds_loss_scale(self):
+        """Gradients overflow, the scale backs off and grows again: all that the device decides."""
+        for name, world in (("zero1_fp16", 1), ("zero1_fp16", 2), ("zero2_fp16", 2), ("zero3_fp16", 2), ("zero3_fp16", 4)):
+            for captured in (0, 17):
+                with self.subTest(name, world=world, captured=captured):
+                    self.check(name, world, "--capture", "true" if captured else "false", captured=captured)
+
     def test_of_four_ranks(self):
         for name in ("ddp", "fsdp", "zero3"):
             with self.subTest(name):
@@ -71,8 +78,18 @@ class TestSteps(Case):
             with self.subTest(name, world=world):
                 self.check(name, world, syncs=1)
 
+    def test_with_state_on_disk_wait_for_gradients_alone(self):
+        for name, world in (("fsdp_disk", 1), ("fsdp_disk", 2), ("zero1_disk", 2), ("zero2_disk", 2), ("zero3_disk", 2), ("zero3_disk", 4)):
+            with self.subTest(name, world=world):
+                self.check(name, world, syncs=1)
+
+    def test_whose_collectives_are_quantised(self):
+        for name, world, captured in (("zero3_quantized", 2, 0), ("zero3_quantized", 4, 0), ("zero3_quantized", 2, 17), ("zero3_plus", 4, 0)):
+            with self.subTest(name, world=world, captured=captured):
+                self.check(name, world, "--capture", "true" if captured else "false", captured=captured)
+
     def test_that_cannot_be_captured_run_as_they_are(self):
-        for name in ("fsdp_offload", "zero1_offload", "zero2_offload", "zero3_offload"):
+        for name in ("fsdp_offload", "zero1_offload", "zero2_offload", "zero3_offload", "fsdp_disk", "zero3_disk"):
             with self.subTest(name):
                 self.check(name, 2, "--capture", "true", captured=0, syncs=1)
 
@@ -116,6 +133,7 @@ class TestPrograms(Case):
                      "--run_dir", self.folder / accelerator, "--save_weights", file, *flags, cwd=SOURCE)
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertNotIn("\nsim:", "\n" + result.stderr)
+        self.output = result.stdout + result.stderr
         return file.read_bytes()
 
     def test_have_the_weights_of_cpus(self):
