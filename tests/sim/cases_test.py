@@ -159,6 +159,25 @@ class TestPrograms(Case):
                 self.assertEqual(captured, self.weights("sim_digits", "sim", 2, *flags))
                 self.assertEqual(rows, (self.folder / "sim/metrics.csv").read_text())
 
+    def test_capture_the_micro_batches_of_windows(self):
+        """Windows of 3 in epochs that they do not divide, with a shorter last batch and validations amid."""
+        for strategy, precision in (("ddp", "32-true"), ("ddp", "16-mixed"), ("fsdp", "32-true"), ("deepspeed_stage_1", "32-true"),
+                                    ("deepspeed_stage_2", "16-mixed"), ("deepspeed_stage_3", "bf16-mixed")):
+            with self.subTest(strategy, precision=precision):
+                flags = ("--trainer.strategy", strategy, "--trainer.max_epochs", 2, "--trainer.accumulate_grad_batches", 3,
+                         "--trainer.val_check_interval", 10, "--trainer.log_every_n_steps", 1, "--trainer.precision", precision)
+                captured = self.weights("sim_digits", "sim", 2, *flags, "--trainer.cuda_graphs", "true")
+                self.assertEqual(self.output.count("a step is captured"), 3, self.output)  # the first of windows, the last, and others
+                rows = (self.folder / "sim/metrics.csv").read_text()
+                self.assertEqual(captured, self.weights("sim_digits", "sim", 2, *flags))
+                self.assertEqual(rows, (self.folder / "sim/metrics.csv").read_text())
+
+    def test_capture_windows_whose_length_changes(self):
+        flags = ("--trainer.max_epochs", 3, "--trainer.accumulate_grad_batches", "{0: 2, 1: 4, 2: 1}")
+        captured = self.weights("sim_digits", "sim", 1, *flags, "--trainer.cuda_graphs", "true")
+        self.assertIn("a step is captured", self.output)
+        self.assertEqual(captured, self.weights("sim_digits", "cpu", 1, *flags))
+
     def test_run_as_they_are_where_each_loss_is_read(self):
         flags = ("--trainer.max_steps", 6, "--trainer.detect_anomaly", "true", "--trainer.log_every_n_steps", 1)
         captured = self.weights("sim_digits", "sim", 1, *flags, "--trainer.cuda_graphs", "true")
@@ -187,7 +206,8 @@ class TestPrograms(Case):
     def test_wait_for_the_device_no_more_often_with_more_steps(self):
         for flags in ((), ("--trainer.gradient_clip_val", 0.5), ("--trainer.precision", "bf16-mixed"),
                       ("--trainer.precision", "16-mixed"), ("--trainer.cuda_graphs", "true"),
-                      ("--trainer.accumulate_grad_batches", 2)):
+                      ("--trainer.accumulate_grad_batches", 2),
+                      ("--trainer.accumulate_grad_batches", 2, "--trainer.cuda_graphs", "true")):
             with self.subTest(flags):
                 few = self.syncs(10, *flags)
                 self.assertEqual(self.syncs(20, *flags), few)
