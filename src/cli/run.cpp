@@ -128,7 +128,7 @@ bool is_started(Options options, const StrategyOptions& code) {
 template <class Options>
 int ranks_to_fork(const Options& options, bool is_rank, bool print_config) {
   if (print_config || is_rank) return 0;
-  const int count = devices_to_run_on(options.accelerator, options.devices).count;
+  const int count = devices_of_run(options.strategy, options.accelerator, options.devices).count;
   detect_environment()->validate_settings(count, options.num_nodes);
   const auto start = rank_start(options.strategy);
   if (start && start->start_method == StartMethod::kSpawn) return 0;
@@ -140,7 +140,7 @@ int ranks_to_fork(const Options& options, bool is_rank, bool print_config) {
 // In a process that is a rank, before its first random numbers: LibTorch looks for CUDA but once.
 template <class Options>
 void load_accelerator(const Options& options, bool is_rank) {
-  const auto plan = devices_to_run_on(options.accelerator, options.devices);
+  const auto plan = devices_of_run(options.strategy, options.accelerator, options.devices);
   if (!is_rank && plan.count * options.num_nodes != 1) return;
   if (options.expandable_segments) detail::ask_for_expandable_segments();
   if (!plan.names.empty()) {

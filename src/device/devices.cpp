@@ -294,10 +294,21 @@ DevicePlan parse_devices(std::string_view accelerator, const Devices& devices,
       under_torchelastic);
 }
 
+namespace {
+
+// 0: as many as there are.
+int number_asked(const Devices& devices) {
+  if (devices.indices() != nullptr)
+    return devices.indices()->empty() ? 0 : *std::ranges::max_element(*devices.indices()) + 1;
+  return devices.is_auto() ? 0 : std::max(0, *devices.number());
+}
+
+}  // namespace
+
 DevicePlan devices_to_run_on(std::string_view accelerator, const Devices& devices, bool under_torchelastic) {
   const auto& chosen = chosen_accelerator(accelerator);
   if (chosen.type() == c10::DeviceType::CPU) return plan_cpus(devices);
-  const int visible = chosen.count();
+  const int visible = chosen.count_for(number_asked(devices));
   if (visible == 0)
     refuse_accelerator(accelerator, "accelerator " + std::string(chosen.name()) + " is not there",
                        "one that has devices here: " + std::string(best_accelerator().name()),

@@ -1,5 +1,7 @@
-// Devices of XLA, by the PJRT plug-in that LOCKSTEP_PJRT_PLUGIN names: TPUs, GPUs or CPUs. What of it needs
-// PJRT's header is liblockstep_xla.so.
+// Devices of XLA, by the PJRT plug-in that options or the environment name: TPUs, GPUs or CPUs. What of it
+// needs PJRT's header is liblockstep_xla.so.
+#include <algorithm>
+#include <atomic>
 #include <filesystem>
 #include <memory>
 #include <mutex>
@@ -22,9 +24,30 @@ namespace {
 
 constexpr auto kHowToBuildXla = "`make xla` builds it for the LibTorch that lockstep is built with";
 
+// What was configured, and the library once it is loaded.
+struct XlaState {
+  std::mutex mutex = {};
+  XlaSettings settings = {};
+  const XlaLibrary* library = nullptr;
+};
+
+XlaState& xla_state() {
+  static auto* const made = new XlaState;
+  return *made;
+}
+
+XlaSettings xla_settings() {
+  const std::lock_guard lock(xla_state().mutex);
+  return xla_state().settings;
+}
+
+bool is_set(const char* variable) {
+  const auto value = env::get(variable);
+  return value && !value->empty();
+}
+
 bool is_plugin_named() {
-  const auto named = env::get("LOCKSTEP_PJRT_PLUGIN");
-  return named && !named->empty();
+  return !xla_settings().plugin.empty() || is_set("LOCKSTEP_PJRT_PLUGIN") || is_set("PJRT_DEVICE");
 }
 
 std::string built_with(const std::string& lockstep, int torch_major, int torch_minor) {
@@ -74,22 +97,49 @@ class XlaAccelerator final : public Accelerator {
     return is_plugin_named() ? static_cast<int>(env::get_int("LOCKSTEP_PJRT_DEVICES", 1)) : 0;
   }
 
+  int count_for(int asked) const override {
+    if (count() == 0 || is_set("LOCKSTEP_PJRT_DEVICES")) return count();
+    asked_ = std::max(asked_.load(), asked);
+    return std::max(count(), asked);
+  }
+
   std::string absence() const override {
-    return "LOCKSTEP_PJRT_PLUGIN names no PJRT plug-in; docs/xla.md says where they are found, and "
-           "tools/xla.sh "
-           "fetches one for CPUs";
+    return "no PJRT plug-in is named: by strategy.pjrt_plugin, LOCKSTEP_PJRT_PLUGIN or PJRT_DEVICE; "
+           "docs/xla.md says where they are found, and tools/xla.sh fetches one for CPUs";
   }
 
   // Plug-ins are asked for by name: some look for their hardware on the network.
   bool is_automatic() const override { return false; }
 
   void load() const override {
-    static std::once_flag once;
-    std::call_once(once, [this] { open_xla_library().load(count()); });
+    const std::lock_guard lock(xla_state().mutex);
+    auto& library = xla_state().library;
+    if (library == nullptr) library = &open_xla_library();
+    const int declared = static_cast<int>(env::get_int("LOCKSTEP_PJRT_DEVICES", 1));
+    library->load(xla_state().settings, {.declared = declared, .asked = asked_});
   }
+
+ private:
+  mutable std::atomic<int> asked_ = 1;  // the most that a run of this process has asked for
 };
 
 }  // namespace
+
+void configure_xla(const XlaSettings& settings) {
+  const std::lock_guard lock(xla_state().mutex);
+  const auto take = [](std::string& known, const std::string& value) {
+    if (!value.empty()) known = value;
+  };
+  take(xla_state().settings.plugin, settings.plugin);
+  take(xla_state().settings.fallback, settings.fallback);
+  take(xla_state().settings.cache, settings.cache);
+}
+
+const XlaLibrary& xla_library() {
+  const std::lock_guard lock(xla_state().mutex);
+  if (xla_state().library != nullptr) return *xla_state().library;
+  throw Error("device", {.what = "XLA is used before its devices are loaded"});
+}
 
 std::shared_ptr<const Accelerator> make_xla_accelerator() { return std::make_shared<const XlaAccelerator>(); }
 

@@ -52,7 +52,8 @@ WorldShape started_shape(const ClusterEnvironment& environment, const WorldShape
 }
 
 DevicePlan device_plan(const ConnectorOptions& options, const ClusterEnvironment& environment) {
-  return devices_to_run_on(options.accelerator, options.devices, environment.name() == "torchelastic");
+  return devices_of_run(options.strategy, options.accelerator, options.devices,
+                        environment.name() == "torchelastic");
 }
 
 WorldShape world_shape(const ConnectorOptions& options, const ClusterEnvironment& environment, int devices) {
@@ -121,7 +122,7 @@ std::shared_ptr<Strategy> Connector::join() const {
   set_world_ranks(*environment_, shape_);
   cluster::tear_down_at_end(environment_);
   set_rank_of_job_log(environment_->global_rank());
-  auto strategy = make_strategy(options_.strategy, world_size());
+  auto strategy = make_strategy(options_.strategy, world_size(), find_accelerator(plan_.accelerator)->type());
   if (options_.expandable_segments && !device().is_cpu()) ask_for_expandable_segments();
   show_device_of_rank(plan_, environment_->local_rank());
   begin_on_device(*find_accelerator(plan_.accelerator), device());

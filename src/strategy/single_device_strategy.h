@@ -9,7 +9,7 @@
 
 namespace lockstep {
 
-class SingleDeviceStrategy final : public Strategy {
+class SingleDeviceStrategy : public Strategy {
  public:
   std::string_view name() const override { return "single_device"; }
   void setup_environment(ClusterEnvironment& environment, const WorldShape& shape) override;

@@ -3,21 +3,22 @@
 #include <array>
 
 #include <lockstep/base/error.h>
+#include <lockstep/device/accelerator.h>
 #include <lockstep/strategy/strategy.h>
 
+#include "device/xla_library_interface.h"
 #include "strategy/ddp_strategy.h"
 #include "strategy/deepspeed_strategy.h"
 #include "strategy/sharded_strategy.h"
 #include "strategy/single_device_strategy.h"
+#include "strategy/xla_strategy.h"
 
 namespace lockstep {
 namespace {
 
 using Row = Choice<StrategyOptions>;
 
-constexpr std::string_view kNotBuilt = "known but not built yet; docs/status.md says what is";
-
-Row not_built(std::string_view name) { return {name, Auto{}, "not built yet", kNotBuilt}; }
+Row not_there(std::string_view name, std::string_view reason) { return {name, Auto{}, "not there", reason}; }
 
 // One for each alternative of StrategyOptions, so that none is forgotten.
 std::shared_ptr<Strategy> make(const Ddp& ddp, int) { return std::make_shared<DdpStrategy>(ddp); }
@@ -27,16 +28,26 @@ std::shared_ptr<Strategy> make(const DeepSpeed& deepspeed, int) {
   return std::make_shared<DeepSpeedStrategy>(deepspeed);
 }
 
+void require_one_rank(const std::string& strategy, const std::string& instead, int world_size) {
+  if (world_size <= 1) return;
+  throw ConfigError("strategy", {.what = "strategy " + strategy,
+                                 .expected = "one rank",
+                                 .got = std::to_string(world_size) + " ranks",
+                                 .where = "",
+                                 .hint = "use strategy " + instead + ", or devices 1"});
+}
+
 std::shared_ptr<Strategy> make(const SingleDevice&, int world_size) {
-  if (world_size > 1) {
-    throw ConfigError("strategy", {.what = "strategy single_device",
-                                   .expected = "one rank",
-                                   .got = std::to_string(world_size) + " ranks",
-                                   .where = "",
-                                   .hint = "use strategy ddp, or devices 1"});
-  }
+  require_one_rank("single_device", "ddp", world_size);
   return std::make_shared<SingleDeviceStrategy>();
 }
+
+std::shared_ptr<Strategy> make(const SingleXla&, int world_size) {
+  require_one_rank("single_xla", "xla", world_size);
+  return std::make_shared<SingleXlaStrategy>();
+}
+
+std::shared_ptr<Strategy> make(const Xla& xla, int) { return std::make_shared<XlaStrategy>(xla); }
 
 std::shared_ptr<Strategy> make(const Auto&, int world_size) {
   return world_size > 1 ? make(Ddp{}, world_size) : make(SingleDevice{}, world_size);
@@ -93,10 +104,15 @@ std::span<const Row> strategy_choices() {
                     .offload_optimizer_device = deepspeed::OffloadDevice::kNvme,
                     .offload_params_device = deepspeed::OffloadDevice::kNvme},
           "stage 3, optimizer state and parameters on disk, in nvme_path"},
-      not_built("single_xla"),
-      not_built("xla"),
-      not_built("xla_debug"),
-      not_built("xla_fsdp"),
+      Row{"single_xla", SingleXla{}, "one process on one device of a PJRT plug-in"},
+      Row{"xla", Xla{}, "every rank holds the model on a device of a PJRT plug-in, gradients are averaged"},
+      not_there(
+          "xla_debug",
+          "it is xla with the reports of torch_xla, which lockstep does not have; use xla, and its option "
+          "fallback error to find operators that are not lowered (docs/xla.md)"),
+      not_there("xla_fsdp",
+                "torch_xla's sharding is not built for devices of XLA; use xla there, and fsdp on CPUs and "
+                "CUDA devices (docs/status.md)"),
   };
   return rows;
 }
@@ -114,7 +130,62 @@ std::optional<RankStart> rank_start(const StrategyOptions& options) {
   return std::visit(of, options);
 }
 
-std::shared_ptr<Strategy> make_strategy(const StrategyOptions& options, int world_size) {
+namespace {
+
+bool is_on_xla(const StrategyOptions& options) {
+  return std::holds_alternative<SingleXla>(options) || std::holds_alternative<Xla>(options);
+}
+
+[[noreturn]] void refuse_accelerator(const std::string& what, const std::string& expected,
+                                     const std::string& accelerator, const std::string& hint) {
+  throw ConfigError("strategy",
+                    {.what = what, .expected = expected, .got = '"' + accelerator + '"', .hint = hint});
+}
+
+template <class Options>
+void configure(const Options& options) {
+  const XlaFallback fallback = options.fallback;
+  detail::configure_xla(
+      {.plugin = options.pjrt_plugin.string(),
+       .fallback = fallback == XlaFallback::kAuto ? "" : OptionType<XlaFallback>::print(fallback),
+       .cache = options.compile_cache.string()});
+}
+
+// Shards and averages that go on while backward runs would end the program again and again.
+void check_on_xla(const StrategyOptions& options, int world_size) {
+  const bool shards = std::holds_alternative<Fsdp>(options) || std::holds_alternative<DeepSpeed>(options);
+  if (!shards && !(std::holds_alternative<Ddp>(options) && world_size > 1)) return;
+  refuse_accelerator("this strategy does not train on devices of XLA", "strategy xla, single_xla or auto",
+                     "xla", "use strategy xla, or another accelerator");
+}
+
+// What `accelerator` is for a strategy that may choose it.
+std::string chosen_by(const StrategyOptions& options, const std::string& accelerator) {
+  if (!is_on_xla(options)) return accelerator;
+  const auto* const named = find_accelerator(accelerator);
+  const bool is_xla = named != nullptr && named->type() == c10::DeviceType::XLA;
+  if (!is_xla && accelerator != "auto")
+    refuse_accelerator("strategies xla and single_xla train on devices of XLA",
+                       "accelerator auto, xla or tpu", accelerator, "leave the accelerator out");
+  return is_xla ? accelerator : "xla";
+}
+
+}  // namespace
+
+DevicePlan devices_of_run(const StrategyOptions& options, const std::string& accelerator,
+                          const Devices& devices, bool under_torchelastic) {
+  if (const auto* const single = std::get_if<SingleXla>(&options)) configure(*single);
+  if (const auto* const several = std::get_if<Xla>(&options)) configure(*several);
+  auto plan = devices_to_run_on(chosen_by(options, accelerator), devices, under_torchelastic);
+  if (find_accelerator(plan.accelerator)->type() == c10::DeviceType::XLA) check_on_xla(options, plan.count);
+  return plan;
+}
+
+std::shared_ptr<Strategy> make_strategy(const StrategyOptions& options, int world_size,
+                                        c10::DeviceType device) {
+  if (device == c10::DeviceType::XLA) check_on_xla(options, world_size);
+  if (std::holds_alternative<Auto>(options) && device == c10::DeviceType::XLA)
+    return world_size > 1 ? make(Xla{}, world_size) : make(SingleXla{}, world_size);
   return std::visit([&](const auto& held) { return make(held, world_size); }, options);
 }
 

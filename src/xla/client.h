@@ -32,7 +32,9 @@ class Client {
   const std::string& platform() const { return platform_; }
   /// Those of this process.
   int device_count() const { return static_cast<int>(devices_.size()); }
-  PJRT_Device* device(int index) const { return devices_.at(static_cast<std::size_t>(index)); }
+  /// Where there are fewer, they are counted anew from 0 on: those of CPUs are all the same processors, and a
+  /// process that sees one of several devices has it under any number.
+  PJRT_Device* device(int index) const { return devices_[static_cast<std::size_t>(index) % devices_.size()]; }
 
  private:
   void find_devices();

@@ -18,8 +18,10 @@ namespace lockstep::xla {
 /// Held by whoever looks at tensors' memory or at the graph: a backward pass records in a thread of its own.
 std::recursive_mutex& device_mutex();
 
-/// Makes LibTorch able to use the client's devices. Once per process, before anything uses them.
-void install(std::shared_ptr<const Client> client, std::optional<std::filesystem::path> cache);
+/// Makes LibTorch able to use the client's devices, which have `device_count` numbers, as many as there are
+/// or more. Once per process, before anything uses them.
+void install(std::shared_ptr<const Client> client, std::optional<std::filesystem::path> cache,
+             int device_count = 0);
 bool is_installed();
 const std::shared_ptr<const Client>& device_client();
 CompileCache& device_programs();

@@ -2,6 +2,8 @@
 
 #include <cstdint>
 
+#include "xla/host_failure.h"
+
 namespace lockstep::xla {
 namespace {
 
@@ -92,6 +94,7 @@ std::string Executable::serialize() const {
 std::vector<std::shared_ptr<Buffer>> Executable::run(int device,
                                                      std::span<const std::shared_ptr<Buffer>> inputs,
                                                      std::span<const std::int64_t> kept) const {
+  rethrow_host_failure();  // the inputs may be what a program did not finish
   std::vector<PJRT_Buffer*> arguments;
   for (const auto& input : inputs) arguments.push_back(input->get());
   std::vector<PJRT_Buffer*> results(outputs_);

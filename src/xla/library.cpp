@@ -1,40 +1,75 @@
 // liblockstep_xla.so as liblockstep.so loads it.
+#include <algorithm>
+
 #include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
 
 #include "device/xla_library_interface.h"
 #include "xla/device.h"
+#include "xla/host_call.h"
 
 namespace lockstep::xla {
 namespace {
 
-Fallback fallback_of_environment() {
-  const auto named = env::get("LOCKSTEP_XLA_FALLBACK");
-  if (!named || named->empty() || *named == "cpu") return Fallback::kCpu;
-  if (*named == "error") return Fallback::kError;
+using detail::XlaDeviceCounts, detail::XlaSettings;
+
+Fallback chosen_fallback(const XlaSettings& settings) {
+  const auto variable = env::get("LOCKSTEP_XLA_FALLBACK").value_or("");
+  const auto& named = settings.fallback.empty() ? variable : settings.fallback;
+  if (named.empty() || named == "cpu") return Fallback::kCpu;
+  if (named == "error") return Fallback::kError;
   throw ConfigError("xla",
-                    {.what = "LOCKSTEP_XLA_FALLBACK", .expected = "cpu or error", .got = '"' + *named + '"'});
+                    {.what = "LOCKSTEP_XLA_FALLBACK", .expected = "cpu or error", .got = '"' + named + '"'});
 }
 
-void load_device(int devices) {
+std::optional<std::filesystem::path> chosen_cache(const XlaSettings& settings) {
+  if (settings.cache.empty()) return cache_folder();
+  if (settings.cache == "off") return std::nullopt;
+  return settings.cache;
+}
+
+std::filesystem::path chosen_plugin(const XlaSettings& settings) {
+  if (auto file = plugin_file(settings.plugin)) return *file;
+  throw ConfigError("xla",
+                    {.what = "no PJRT plug-in is named", .expected = "a path in LOCKSTEP_PJRT_PLUGIN"});
+}
+
+[[noreturn]] void refuse_devices(const Client& client, const std::string& than, int wanted) {
+  throw ConfigError("xla", {.what = "the PJRT plug-in has fewer devices than " + than,
+                            .expected = "at most " + std::to_string(client.device_count()),
+                            .got = std::to_string(wanted),
+                            .where = client.plugin().file().string(),
+                            .hint = "for CPUs, LOCKSTEP_PJRT_OPTIONS=cpu_device_count=N makes as many"});
+}
+
+// CPUs have as many devices as one likes; of a TPU's, each process may see its own alone.
+void check_devices(const Client& client, const XlaDeviceCounts& counts) {
+  if (client.device_count() < counts.declared)
+    refuse_devices(client, "LOCKSTEP_PJRT_DEVICES says", counts.declared);
+  if (client.platform() == "cpu" || client.device_count() == 1) return;
+  if (client.device_count() < counts.asked) refuse_devices(client, "the run asks for", counts.asked);
+}
+
+void load_device(const XlaSettings& settings, const XlaDeviceCounts& counts) {
+  set_fallback(chosen_fallback(settings));
+  const auto plugin = Plugin::load(chosen_plugin(settings));
   if (is_installed()) return;
-  const auto file = plugin_file(std::nullopt);
-  if (!file)
-    throw ConfigError("xla",
-                      {.what = "no PJRT plug-in is named", .expected = "a path in LOCKSTEP_PJRT_PLUGIN"});
-  set_fallback(fallback_of_environment());
   const auto options = parse_create_options(env::get("LOCKSTEP_PJRT_OPTIONS").value_or(""));
-  auto client = std::make_shared<const Client>(Plugin::load(*file), options);
-  if (client->device_count() < devices)
-    throw ConfigError("xla", {.what = "the PJRT plug-in has fewer devices than LOCKSTEP_PJRT_DEVICES says",
-                              .expected = "at most " + std::to_string(client->device_count()),
-                              .got = std::to_string(devices),
-                              .where = file->string(),
-                              .hint = "for CPUs, LOCKSTEP_PJRT_OPTIONS=cpu_device_count=N makes as many"});
-  install(std::move(client), cache_folder());
+  auto client = std::make_shared<const Client>(plugin, options);
+  check_devices(*client, counts);
+  const int count = std::max({client->device_count(), counts.declared, counts.asked});
+  enable_host_calls(*client);
+  install(std::move(client), chosen_cache(settings), count);
 }
 
-constexpr detail::XlaLibrary kLibrary{.load = &load_device};
+void run_recorded(int device) { synchronize_device(static_cast<c10::DeviceIndex>(device)); }
+
+constexpr detail::XlaLibrary kLibrary{.load = &load_device,
+                                      .calls_host = &can_call_host,
+                                      .add_host_function = &add_host_function,
+                                      .remove_host_function = &remove_host_function,
+                                      .record_host_call = &record_host_call,
+                                      .run_recorded = &run_recorded};
 
 }  // namespace
 }  // namespace lockstep::xla

@@ -24,6 +24,7 @@ class Call {
   Emitter& emit;
 
   const Shape& out(std::size_t number = 0) const { return node_.outputs[number]; }
+  std::size_t outputs() const { return node_.outputs.size(); }
   bool has(std::string_view name) const { return find(name) != nullptr; }
   /// Whether a tensor, or a number that is given as an array, is there.
   bool is_array(std::string_view name) const;

@@ -2,6 +2,8 @@
 
 #include <lockstep/base/error.h>
 
+#include "xla/host_failure.h"
+
 namespace lockstep::xla {
 
 std::string take_message(const PJRT_Api& api, PJRT_Error* error) {
@@ -18,8 +20,9 @@ std::string take_message(const PJRT_Api& api, PJRT_Error* error) {
 
 void check(const PJRT_Api& api, PJRT_Error* error, std::string_view doing) {
   if (error == nullptr) return;
-  throw Error("xla",
-              {.what = "the PJRT plug-in failed to " + std::string(doing), .got = take_message(api, error)});
+  auto message = take_message(api, error);
+  rethrow_host_failure();  // the plug-in's words would hide who has failed
+  throw Error("xla", {.what = "the PJRT plug-in failed to " + std::string(doing), .got = std::move(message)});
 }
 
 void await(const PJRT_Api& api, PJRT_Event* event, std::string_view doing) {

@@ -14,6 +14,8 @@
 #include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
 
+#include "xla/plugin_packages.h"
+
 namespace lockstep::xla {
 namespace {
 
@@ -147,17 +149,21 @@ std::string sha256_of(std::string_view bytes) {
 
 std::optional<fs::path> plugin_file(const std::optional<fs::path>& option) {
   const auto variable = env::get(kVariable);
+  const auto kind = env::get("PJRT_DEVICE");
   if (option && !option->empty()) {
+    const auto file =
+        is_device_kind(option->string()) ? plugin_in_python(option->string(), "pjrt_plugin") : *option;
     std::error_code none;
-    const bool are_equal = !variable || *option == *variable || fs::equivalent(*option, *variable, none);
-    if (are_equal) return option;
-    throw ConfigError("xla",
-                      {.what = "two PJRT plug-ins are named",
-                       .expected = "one, as a process has one plug-in",
-                       .got = "pjrt_plugin " + option->string() + " and " + kVariable + "=" + *variable,
-                       .hint = "leave out the option, or unset the variable"});
+    const bool are_equal =
+        !variable || variable->empty() || file == *variable || fs::equivalent(file, *variable, none);
+    if (are_equal) return file;
+    throw ConfigError("xla", {.what = "two PJRT plug-ins are named",
+                              .expected = "one, as a process has one plug-in",
+                              .got = "pjrt_plugin " + file.string() + " and " + kVariable + "=" + *variable,
+                              .hint = "leave out the option, or unset the variable"});
   }
   if (variable && !variable->empty()) return fs::path(*variable);
+  if (kind && !kind->empty()) return plugin_in_python(*kind, "PJRT_DEVICE");
   return std::nullopt;
 }
 

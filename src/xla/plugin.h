@@ -15,8 +15,9 @@ namespace lockstep::xla {
 /// promises to serve older callers as long as the major number is the same.
 inline constexpr int kOldestMinor = PJRT_API_MINOR;
 
-/// The file that a run uses: `option`, else the variable LOCKSTEP_PJRT_PLUGIN; nothing where neither is set.
-/// @throws ConfigError where both are set and name different files
+/// The file that a run uses: `option`, else the variable LOCKSTEP_PJRT_PLUGIN, else what PJRT_DEVICE means;
+/// nothing where none is set. The option may be a kind of device, too, as in plugin_in_python().
+/// @throws ConfigError where the first two are set and name different files; as plugin_in_python()
 std::optional<std::filesystem::path> plugin_file(const std::optional<std::filesystem::path>& option);
 
 class Plugin {

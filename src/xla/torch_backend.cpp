@@ -1,5 +1,7 @@
 // What LibTorch asks of a kind of device: guards and streams (there is one, in which all happens in order),
 // the generator, and who owns memory.
+#include <algorithm>
+
 #include <ATen/Context.h>
 #include <ATen/detail/XLAHooksInterface.h>
 #include <c10/core/Allocator.h>
@@ -23,6 +25,7 @@ namespace {
 using c10::Device, c10::DeviceIndex, c10::DeviceType, c10::Stream;
 
 thread_local DeviceIndex current = 0;
+DeviceIndex numbered_devices = 0;
 
 Stream only_stream(Device device) { return Stream(Stream::DEFAULT, device); }
 
@@ -48,9 +51,7 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
     return only_stream(device);
   }
   Stream exchangeStream(Stream stream) const override { return stream; }
-  DeviceIndex deviceCount() const noexcept override {
-    return is_installed() ? static_cast<DeviceIndex>(device_client()->device_count()) : DeviceIndex{0};
-  }
+  DeviceIndex deviceCount() const noexcept override { return numbered_devices; }
   void record(void** /*event*/, const Stream&, DeviceIndex, c10::EventFlag) const override {}
   void block(void* /*event*/, const Stream&) const override {}
   bool queryEvent(void* /*event*/) const override { return true; }
@@ -101,8 +102,10 @@ class NoMemory final : public c10::Allocator {
 }  // namespace
 
 // LibTorch makes the hooks once, when somebody first asks for them.
-void install(std::shared_ptr<const Client> client, std::optional<std::filesystem::path> cache) {
+void install(std::shared_ptr<const Client> client, std::optional<std::filesystem::path> cache,
+             int device_count) {
   if (is_installed()) return;
+  numbered_devices = static_cast<DeviceIndex>(std::max(device_count, client->device_count()));
   at::XLAHooksRegistry()->Register("torch_xla::detail::XLAHooks",
                                    [] { return std::unique_ptr<at::XLAHooksInterface>(new Hooks); });
   set_client(std::move(client), std::move(cache));

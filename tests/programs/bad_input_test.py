@@ -51,7 +51,7 @@ class BadInput(ProgramTest):
         self.assert_refused(self.digits("--trainer.strategy", "dpd"), 2, "trainer.strategy", "dpd", "ddp")
 
     def test_strategy_that_is_known_but_not_built(self):
-        self.assert_refused(self.digits("--trainer.strategy", "xla"), 2, "xla", "docs/status.md")
+        self.assert_refused(self.digits("--trainer.strategy", "xla_fsdp"), 2, "xla_fsdp", "docs/status.md")
 
     def test_taken_port(self):
         with socket.socket() as taken:

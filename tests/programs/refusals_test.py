@@ -13,8 +13,8 @@ REFUSED = {
     "cuda_graphs": [("maybe", "true")],
     "expandable_segments": [("maybe", "true")],
     "num_nodes": [("0", ">= 1"), ("-1", ">= 1"), ("two", "integer")],
-    "strategy": [("dpd", "ddp"), *((name, "docs/status.md") for name in (
-        "xla", "xla_debug", "xla_fsdp"))],
+    "strategy": [("dpd", "ddp"), ("xla", "LOCKSTEP_PJRT_PLUGIN", "PJRT_DEVICE", "docs/xla.md"), ("xla_debug", "use xla"),
+                 ("xla_fsdp", "docs/status.md")],
     "precision": [("8", "16-mixed"), ("transformer-engine", "not built yet")],
     "precision.init_scale": [("0", "> 0")],
     "precision.growth_factor": [("0.5", "> 1")],

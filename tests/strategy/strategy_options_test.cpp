@@ -87,5 +87,34 @@ TEST(MakeStrategy, AutoIsDdpFromTwoRanksOn) {
   test::expect_error<ConfigError>([] { make_strategy(SingleDevice{}, 2); }, {"single_device", "2 ranks"});
 }
 
+TEST(MakeStrategy, OnXlaIsXlas) {
+  constexpr auto kXla = c10::DeviceType::XLA;
+  EXPECT_EQ(make_strategy(Auto{}, 1, kXla)->name(), "single_xla");
+  EXPECT_EQ(make_strategy(Auto{}, 2, kXla)->name(), "xla");
+  EXPECT_EQ(make_strategy("single_xla", 1, kXla)->name(), "single_xla");
+  EXPECT_EQ(make_strategy("xla", 1, kXla)->name(), "xla");
+  EXPECT_EQ(make_strategy(Ddp{}, 1, kXla)->name(), "ddp");
+  test::expect_error<ConfigError>([] { make_strategy(SingleXla{}, 2, kXla); },
+                                  {"single_xla", "2 ranks", "xla"});
+  for (const StrategyOptions& other :
+       {StrategyOptions(Ddp{}), StrategyOptions(Fsdp{}), StrategyOptions("deepspeed")})
+    test::expect_error<ConfigError>([&] { make_strategy(other, 2, kXla); }, {"devices of XLA", "xla"});
+}
+
+TEST(DevicesOfRun, AreThoseThatTheStrategyChooses) {
+  EXPECT_EQ(devices_of_run(Ddp{}, "cpu", 2).count, 2);
+  for (const StrategyOptions& chosen : {StrategyOptions(SingleXla{}), StrategyOptions(Xla{})}) {
+    test::expect_error<ConfigError>([&] { devices_of_run(chosen, "cpu", 1); },
+                                    {"single_xla", "auto, xla or tpu", "cpu"});
+    test::expect_error<ConfigError>([&] { devices_of_run(chosen, "auto", 1); },
+                                    {"accelerator xla", "pjrt_plugin"});
+  }
+}
+
+TEST(RankStart, IsThatOfTheStrategy) {
+  EXPECT_EQ(rank_start(Xla{.start_method = "spawn"})->start_method, StartMethod::kSpawn);
+  EXPECT_FALSE(rank_start(SingleXla{}));
+}
+
 }  // namespace
 }  // namespace lockstep

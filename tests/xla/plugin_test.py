@@ -19,7 +19,7 @@ class TestPlugins(unittest.TestCase):
         self.folder = pathlib.Path(folder.name)
 
     def load(self, *arguments, **variables):
-        environment = {name: value for name, value in os.environ.items() if name != "LOCKSTEP_PJRT_PLUGIN"}
+        environment = {name: value for name, value in os.environ.items() if name not in ("LOCKSTEP_PJRT_PLUGIN", "PJRT_DEVICE")}
         return subprocess.run([str(BINARIES / "bin" / "plugin_case"), *map(str, arguments)], env=environment | variables,
                               capture_output=True, text=True, timeout=60)
 
@@ -36,6 +36,39 @@ class TestPlugins(unittest.TestCase):
         for run in (self.load(PLUGIN, "cpu_device_count=2"), self.load("", "cpu_device_count=2", LOCKSTEP_PJRT_PLUGIN=PLUGIN),
                     self.load(PLUGIN, "cpu_device_count=2", LOCKSTEP_PJRT_PLUGIN=PLUGIN)):
             self.assertEqual((run.stdout, run.stderr), ("cpu 2 devices, PJRT 0.115\n", ""))
+
+    def python_with(self, *files):
+        """The variables of a process whose Python has these files in a folder of packages: it prints its folders."""
+        packages, programs = self.folder / "packages", self.folder / "programs"
+        programs.mkdir(exist_ok=True)
+        for file in files:
+            (packages / file).parent.mkdir(parents=True, exist_ok=True)
+            (packages / file).symlink_to(PLUGIN)
+        python = programs / "python3"
+        python.write_text(f"#!/bin/sh\necho {self.folder}/none\necho {packages}\n")
+        python.chmod(0o755)
+        return {"PATH": f"{programs}:{os.environ['PATH']}"}
+
+    def test_packages_are_found_by_the_kind_of_device(self):
+        path = self.python_with("lammps_jax_pjrt_cpu/pjrt_c_api_cpu_plugin.so")
+        for run in (self.load("", "cpu_device_count=2", PJRT_DEVICE="CPU", **path), self.load("cpu", "cpu_device_count=2", **path),
+                    self.load("CPU", "cpu_device_count=2", PJRT_DEVICE="TPU", **path),
+                    self.load("", "cpu_device_count=2", LOCKSTEP_PJRT_PLUGIN=PLUGIN, PJRT_DEVICE="TPU", **path)):
+            self.assertEqual((run.stdout, run.stderr), ("cpu 2 devices, PJRT 0.115\n", ""))
+
+    def test_packages_are_not_loaded_unless_their_kind_is_named(self):
+        path = self.python_with("lammps_jax_pjrt_cpu/pjrt_c_api_cpu_plugin.so", "libtpu/libtpu.so")
+        self.assertEqual(self.load(**path).stdout, "no plug-in\n")
+
+    def test_kinds_of_devices_that_nobody_knows(self):
+        self.assert_refused(self.load(PJRT_DEVICE="NEURON", **self.python_with()), "no PJRT plug-in is known", "CPU, CUDA or TPU", "PJRT_DEVICE NEURON")
+
+    def test_packages_that_are_not_there(self):
+        for kind, package in (("TPU", "libtpu"), ("CUDA", "jax-cuda13-pjrt or jax-cuda12-pjrt"), ("gpu", "jax-cuda13-pjrt"), ("CPU", "lammps-jax-pjrt-cpu")):
+            self.assert_refused(self.load(PJRT_DEVICE=kind, **self.python_with()), "the Python on PATH has no PJRT plug-in", package, kind, "pip")
+
+    def test_no_python(self):
+        self.assert_refused(self.load(PJRT_DEVICE="TPU", PATH=str(self.folder)), "python3 on PATH", "PJRT_DEVICE TPU")
 
     def test_two_names(self):
         self.assert_refused(self.load(FAKE, LOCKSTEP_PJRT_PLUGIN=PLUGIN), "two PJRT plug-ins are named", FAKE, PLUGIN)

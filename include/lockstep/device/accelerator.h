@@ -53,6 +53,9 @@ class LOCKSTEP_API Accelerator {
 
   /// Devices that this process may use, from index 0 on. Initializes nothing: the process can still fork.
   virtual int count() const = 0;
+  /// The same for a run that asks for `asked` of them. Kinds whose devices are only known once they are
+  /// loaded take that for true, and load() sees to it.
+  virtual int count_for(int /*asked*/) const { return count(); }
   /// Where count() is 0: what was looked for and where, and what to install.
   virtual std::string absence() const { return {}; }
   /// Whether "auto" may choose it.
