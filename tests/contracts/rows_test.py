@@ -1,0 +1,40 @@
+#!/usr/bin/env python3
+"""Contract suites have the same tests on the CPU and on simulated devices, and none of the suites is missing."""
+import os
+import pathlib
+import subprocess
+import unittest
+
+BIN = pathlib.Path(os.environ["LOCKSTEP_BINARY_DIR"]) / "bin"
+OF_DEVICES = {"Strategies", "Precisions", "OptimizersOfTheTable", "Activations", "Loaders", "Checkpoints"}
+
+
+def tests_of(program, prefix):
+    """The tests of the suites whose instances have that prefix, by suite; worlds are named by their device, too."""
+    listed = subprocess.run([BIN / program, "--gtest_list_tests", f"--gtest_filter={prefix}/*"], capture_output=True, text=True, check=True).stdout
+    suites, suite = {}, None
+    for line in listed.splitlines():
+        if line.startswith(prefix + "/"):
+            suite = suites.setdefault(line.strip().rstrip(".").removeprefix(prefix + "/"), set())
+        elif line.startswith("  "):
+            suite.add(line.split("#")[0].strip().replace("onsim", ""))
+    return suites
+
+
+class TestRows(unittest.TestCase):
+    def test_of_devices_are_the_same(self):
+        on_cpu = tests_of("contract_tests", "DeviceContract")
+        self.assertEqual(set(on_cpu), OF_DEVICES)
+        for suite, tests in on_cpu.items():
+            self.assertGreater(len(tests), 3, suite)
+        self.assertEqual(tests_of("sim_device_contract_tests", "DeviceContract"), on_cpu)
+
+    def test_of_communicators_are_the_same(self):
+        on_sim = tests_of("sim_contract_tests", "Contract")
+        self.assertGreaterEqual(len(on_sim), 2)
+        on_cpu = tests_of("torch_tests", "Contract")
+        self.assertEqual({suite: on_cpu.get(suite) for suite in on_sim}, on_sim)
+
+
+if __name__ == "__main__":
+    unittest.main()
