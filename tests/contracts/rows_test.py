@@ -30,10 +30,11 @@ class TestRows(unittest.TestCase):
         self.assertEqual(tests_of("sim_device_contract_tests", "DeviceContract"), on_cpu)
 
     def test_of_communicators_are_the_same(self):
-        on_sim = tests_of("sim_contract_tests", "Contract")
-        self.assertGreaterEqual(len(on_sim), 2)
-        on_cpu = tests_of("torch_tests", "Contract")
-        self.assertEqual({suite: on_cpu.get(suite) for suite in on_sim}, on_sim)
+        for prefix, suite in (("Contract", "CommunicatorMoves"), ("Ordered", "ReductionContract"), ("Fast", "ReductionContract")):
+            with self.subTest(prefix):
+                on_sim = tests_of("sim_contract_tests", prefix)
+                self.assertGreater(len(on_sim[suite]), 3)
+                self.assertEqual(tests_of("torch_tests", prefix).get(suite), on_sim[suite])
 
 
 if __name__ == "__main__":
