@@ -2,10 +2,12 @@
 """Contract suites have the same tests on the CPU and on simulated devices, and none of the suites is missing."""
 import os
 import pathlib
+import re
 import subprocess
 import unittest
 
 BIN = pathlib.Path(os.environ["LOCKSTEP_BINARY_DIR"]) / "bin"
+DEVICE = re.compile("on(sim|privateuseone)")  # of which a name of a world speaks
 OF_DEVICES = {"Strategies", "Precisions", "OptimizersOfTheTable", "Activations", "Loaders", "Checkpoints"}
 
 
@@ -17,7 +19,7 @@ def tests_of(program, prefix):
         if line.startswith(prefix + "/"):
             suite = suites.setdefault(line.strip().rstrip(".").removeprefix(prefix + "/"), set())
         elif line.startswith("  "):
-            suite.add(line.split("#")[0].strip().replace("onsim", ""))
+            suite.add(DEVICE.sub("", line.split("#")[0].strip()))
     return suites
 
 
