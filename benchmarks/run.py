@@ -164,8 +164,10 @@ def between_hosts_bench(bin_dir, *_):
 
 
 def many_ranks_bench(bin_dir, *_):
-    """More ranks than processors, where there are two of these."""
-    programs, rows = [], []
+    """More ranks than processors, where there are two of these, and two ranks on one processor."""
+    programs = [Program("together", (f"{bin_dir}/bench_all_reduce", "{results}", "2", "all_reduce", "together"))]
+    rows = [Row(f"ranks_2_on_one_{size}", Number("together", f"{size}/ordered"), Number("together", f"{size}/gloo"))
+            for size in ("64_B", "64_KiB", "1_MiB", "16_MiB")]
     for ranks in ("4", "8"):
         programs.append(Program(f"ranks_{ranks}", (f"{bin_dir}/bench_all_reduce", "{results}", ranks)))
         rows += [Row(f"ranks_{ranks}_{size}", Number(f"ranks_{ranks}", f"{size}/ordered"), Number(f"ranks_{ranks}", f"{size}/gloo"))

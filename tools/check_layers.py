@@ -3,7 +3,7 @@
 
 Usage: tools/check_layers.py [ROOT]. Prints file:line and the broken rule; exit status 1 if any. A module may include itself
 and the modules that the table names, all of which it must use. The folders of one module may not include each other in a
-circle.
+circle. What asks for the kind of a tensor's device, or for its address, is in modules that docs/accelerators.md names.
 """
 import graphlib
 import pathlib
@@ -31,6 +31,9 @@ TORCH_FREE = "base formats advice offload cluster rendezvous profilers deepspeed
 # c10d itself; all others take it from comm/c10d.h, which these may include, too.
 C10D_ALLOWED = re.compile(r"^src/(comm/(c10d\.h|compat\.h|transport/gloo/|join/)|cuda/)")
 C10D_VIA_HEADER = re.compile(r"^src/comm/")
+DEVICE_PAGE = "docs/accelerators.md"
+DEVICE_TABLE = re.compile(r"^## Where the code asks for the kind of device$(.*?)^## ", re.M | re.S)
+KIND_OF_DEVICE = re.compile(r"\bis_cpu\(|\bkCPU\b|data_ptr\b")
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^">]+)[">]')
 
 
@@ -109,9 +112,28 @@ def problems(root):
     yield from problems_of_folders(folders)
 
 
+def problems_of_devices(root):
+    """Code of modules without a row on the page, and rows of modules without such code."""
+    table = DEVICE_TABLE.search((root / DEVICE_PAGE).read_text()).group(1)
+    rows = [row.split("|")[1] for row in table.splitlines() if row.startswith("| `")]
+    named = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+    used = set()
+    for path in sorted(p for d in ("include/lockstep", "src") for p in (root / d).rglob("*") if p.suffix in (".h", ".cpp")):
+        path = path.relative_to(root)
+        module = module_of(path)
+        for number, line in enumerate((root / path).read_text().splitlines(), 1):
+            if not KIND_OF_DEVICE.search(re.sub(r"//.*", "", line)):
+                continue
+            used.add(module)
+            if module not in named:
+                yield path, number, f"{module} asks for the kind of a device, or an address, and {DEVICE_PAGE} does not say why"
+    for module in sorted(named - used):
+        yield DEVICE_PAGE, 1, f"{module} has a row and does not ask for the kind of a device"
+
+
 def main():
     root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent.parent)
-    found = list(problems(root))
+    found = [*problems(root), *problems_of_devices(root)]
     for path, number, rule in found:
         print(f"{path}:{number}: {rule}")
     return 1 if found else 0

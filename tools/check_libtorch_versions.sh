@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Compiles the files that use c10d or LibTorch's storages, where its versions differ, against the headers of other versions.
+# Compiles the files that use c10d, LibTorch's storages, allocators or profiler, where its versions differ, against the headers of other versions.
 # Usage: tools/check_libtorch_versions.sh VERSION...
 # Nothing is linked or run. The headers are those of the wheels for macOS, 81 and 127 MB for 2.11.0 and 2.14.1, which differ
 # from those of Linux in the lists of operators for Metal only: PyPI's wheels for Linux hold CUDA too, more than 530 MB each.
@@ -37,7 +37,7 @@ PYTHON
 # which these wheels have not; src/xla is built with LibTorch 2.13 and later.
 write_units() {  # into $1
   local file module
-  grep -rlE 'c10d/|comm/c10d\.h|comm/compat\.h|device/compat\.h|StorageImpl' --include='*.cpp' --exclude-dir=cuda --exclude-dir=xla src | LC_ALL=C sort |
+  grep -rlE 'c10d/|comm/c10d\.h|comm/compat\.h|device/compat\.h|StorageImpl|CachingDeviceAllocator|profiler_kineto' --include='*.cpp' --exclude-dir=cuda --exclude-dir=xla src | LC_ALL=C sort |
     while read -r file; do
       module="${file#src/}"
       [ -e "$1/${module%%/*}.cpp" ] || echo "#include <lockstep/torch.h>" > "$1/${module%%/*}.cpp"  # as precompiled

@@ -1,20 +1,23 @@
 #!/usr/bin/env bash
 # Runs lockstep on this machine's NVIDIA GPU, from what tools/gpu_bundle.sh has built: the steps of a small network beside those of
 # CPUs, ranks that share the GPU, the demo, errors, kernels beside their references, NCCL with one rank (and with two, where the bundle has an
-# NCCL that lets them share a GPU), bytes per second, and a language model beside the same one in PyTorch.
-# Usage: tools/gpu_check.sh BUNDLE.tar.xz [steps] [ranks] [gates] [demo] [errors] [kernels] [nccl] [nccl2] [bytes] [speed]; all but nccl2 by
-# default. Needs a python3 with torch. The lines of JSON of kernels, nccl and bytes are kept in build/gpu/results.jsonl.
+# NCCL that lets them share a GPU), bytes per second, a language model beside the same one in PyTorch, and the table of the goals.
+# Usage: tools/gpu_check.sh BUNDLE.tar.xz [steps] [ranks] [gates] [demo] [errors] [kernels] [nccl] [nccl2] [bytes] [speed] [goals]; all but
+# nccl2 by default. Needs a python3 with torch, or TORCH=FOLDER, that of a LibTorch for CUDA, for all parts but speed and goals. Lines of JSON are
+# kept in build/gpu/results.jsonl. Without a GPU it starts each program, shows what that says is missing, and ends with 2.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT
 tar -C "$work" -xJf "${1:?usage: tools/gpu_check.sh BUNDLE.tar.xz [PART...]}" || exit 2
 shift
-torch="$(python3 -c 'import os, torch; print(os.path.dirname(torch.__file__))')" || exit 2
+torch="${TORCH:-$(python3 -c 'import os, torch; print(os.path.dirname(torch.__file__))')}" || exit 2
 export LD_LIBRARY_PATH="$torch/lib:$work/lib" PATH="$work/bin:$PATH"
 nvidia-smi --query-gpu=name,driver_version --format=csv,noheader || echo "gpu: there is no driver of NVIDIA here" >&2
-python3 -c 'import torch; print("torch", torch.__version__)'
+[ -n "${TORCH:-}" ] || python3 -c 'import torch; print("torch", torch.__version__)'
 failed=0
+mkdir -p build/gpu
+results="$PWD/build/gpu/results.jsonl"
 
 check() {  # NAME COMMAND...
   local name="$1" begin
@@ -33,8 +36,7 @@ cases() {  # PART: a line of JSON per check
   local status
   timeout 300 gpu_case "$1" > "$work/lines" 2> "$work/output"
   status=$?
-  mkdir -p build/gpu
-  tee -a build/gpu/results.jsonl < "$work/lines"
+  tee -a "$results" < "$work/lines"
   if [ $status = 0 ]; then echo "ok    $1"; else echo "FAIL  $1 (exit status $status)"; tail -3 "$work/output"; failed=1; fi
 }
 
@@ -72,9 +74,63 @@ speed() {
     --trainer.enable_progress_bar false --trainer.enable_checkpointing false --trainer.accelerator gpu --run_dir "$folder" "$@"
   head -1 "$folder/metrics.csv"
   tail -2 "$folder/metrics.csv"
+  python3 - "$folder/metrics.csv" "$flags" <<'PYTHON' | tee -a "$results"
+import csv, json, sys
+found = [value for row in csv.DictReader(open(sys.argv[1])) for key, value in row.items() if key.endswith("device/items_per_sec") and value]
+rate = found[-1] if found else None
+if rate and sys.argv[2] == "--trainer.precision bf16-mixed":
+    print(json.dumps({"check": "language model", "ok": True, "tokens_per_second": float(rate)}))
+PYTHON
 }
 
-for part in "${@:-steps ranks gates demo errors kernels nccl bytes speed}"; do
+waits() {  # how often the host waits for the GPU in a steady step, by LibTorch's profiler
+  check "digits under LibTorch's profiler" digits --trainer.max_epochs 1 --trainer.accelerator gpu --trainer.profiler pytorch \
+    --trainer.log_every_n_steps 1000 --run_dir "$work/waits"
+  python3 - "$work/waits" <<'PYTHON' | tee -a "$results"
+import json, pathlib, sys
+waits = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize", "cudaMemcpy")
+for file in pathlib.Path(sys.argv[1]).rglob("fit-trace-0.json"):
+    events = [e for e in json.loads(file.read_text())["traceEvents"] if e["ph"] == "X"]
+    ends = [e["ts"] + e["dur"] for e in events if e["name"].endswith(".training_step")]
+    # The profiler itself waits when it stops, behind the last of its three steps.
+    calls = [e["name"] for e in events if e.get("cat") == "runtime" and ends[4] < e["ts"] < ends[6]]
+    print(json.dumps({"check": "waits of a steady step", "ok": True, "per_step": sum(name in waits for name in calls) / 2, "calls": len(calls)}))
+PYTHON
+}
+
+# Each program is there with all that it needs, and names what is missing.
+starts() {
+  local status
+  says() {  # TEXT COMMAND...
+    local text="$1" output
+    shift
+    output="$(timeout 60 "$@" 2>&1)"
+    status=$?
+    if [ $status != 0 ] && [[ "$output" == *"$text"* ]]; then echo "ok    starts: $1: $(grep -m 1 -F "$text" <<< "$output")"
+    else echo "FAIL  starts: $1 (exit status $status)"; echo "$output" | tail -5; failed=1; fi
+  }
+  says "driver" gpu_case kernels
+  says "accelerator cuda is not there" digits --trainer.accelerator gpu --run_dir "$work/none"
+  says "accelerator cuda is not there" example_05_fsdp_transformer --trainer.accelerator gpu --data.text "$0" --run_dir "$work/none"
+  says "usage" sim_case
+  if digits --version > "$work/output" 2>&1; then echo "ok    starts: $(head -1 "$work/output")"; else failed=1; cat "$work/output"; fi
+}
+
+gpu_case kernels > /dev/null 2> "$work/missing"
+case $? in
+  0 | 1) ;;
+  2)
+    starts
+    echo "gpu: nothing was run: no GPU"
+    [ $failed = 0 ] && exit 2
+    exit 1 ;;
+  *)
+    echo "FAIL  gpu_case does not start:"
+    cat "$work/missing"
+    exit 1 ;;
+esac
+
+for part in "${@:-steps ranks gates demo errors kernels nccl bytes speed goals}"; do
   for one in $part; do
     case "$one" in
       steps) for name in single clip bf16 fp16; do steps $name 1; done ;;
@@ -112,6 +168,11 @@ for part in "${@:-steps ranks gates demo errors kernels nccl bytes speed}"; do
         speed --trainer.precision bf16-mixed --trainer.gradient_clip_val 1
         speed --trainer.precision 32-true
         timeout 120 python3 benchmarks/peers/torch_language_model.py ;;
+      goals)
+        cases steps
+        waits
+        timeout 300 python3 benchmarks/peers/gpu_goals.py | tee -a "$results"
+        python3 tools/gpu_table.py "$results" ;;
       *) echo "gpu: no part is called $one" >&2; exit 2 ;;
     esac
   done

@@ -1,11 +1,12 @@
 // All-reduce or all-gather among processes of this machine, against c10d's Gloo backend without anything
 // around it.
 //
-// Usage: bench_all_reduce RESULTS [RANKS [all_reduce | all_gather [apart]]]. A case is SIZE/VARIANT, where
-// SIZE is what a rank gives, and of an all-gather all_gather_SIZE/VARIANT. Calls follow each other without a
-// barrier, and of an all-gather each rank writes what it gives before each call; the number is what one took
-// on rank 0, on average over a block of calls. With `apart` the ranks share no memory, and have a processor
-// each, as those of different hosts.
+// Usage: bench_all_reduce RESULTS [RANKS [all_reduce | all_gather [any | apart | together [SIZE]]]]. A case
+// is SIZE/VARIANT, where SIZE is what a rank gives, and of an all-gather all_gather_SIZE/VARIANT. Calls
+// follow each other without a barrier, and of an all-gather each rank writes what it gives before each call;
+// the number is what one took on rank 0, on average over a block of calls. With `apart` the ranks share no
+// memory, and have a processor each, as those of different hosts; with `together` all have the first
+// processor.
 #include <comm/c10d.h>
 
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
@@ -43,6 +44,22 @@ struct Size {
 constexpr Size kSizes[] = {{"64_B", 64},       {"4_KiB", 4 << 10},   {"64_KiB", 64 << 10},
                            {"1_MiB", 1 << 20}, {"16_MiB", 16 << 20}, {"64_MiB", 64 << 20}};
 
+enum class Places { kAny, kApart, kTogether };
+
+struct Job {
+  bool gathers = false;
+  Places places = Places::kAny;
+  std::string only_size = {};  // all where it is empty
+};
+
+Job job_of(int argc, char** argv) {
+  const auto word = [&](int number) { return std::string(argc > number ? argv[number] : ""); };
+  const auto places = word(4) == "apart"      ? Places::kApart
+                      : word(4) == "together" ? Places::kTogether
+                                              : Places::kAny;
+  return {.gathers = word(3) == "all_gather", .places = places, .only_size = word(5)};
+}
+
 struct Variant {
   std::string name;
   std::function<void(const torch::Tensor&)> all_reduce;
@@ -53,16 +70,16 @@ int rank() { return static_cast<int>(ls::env::require_int("RANK")); }
 int ranks() { return static_cast<int>(ls::env::require_int("WORLD_SIZE")); }
 
 // Our ways to do it, by the options that differ.
-std::vector<std::pair<std::string, ls::CommOptions>> our_options(bool are_apart) {
-  if (are_apart) return {{"sockets", {}}, {"sockets_unchecked", {.check_collectives = false}}};
+std::vector<std::pair<std::string, ls::CommOptions>> our_options(Places places) {
+  if (places == Places::kApart) return {{"sockets", {}}, {"sockets_unchecked", {.check_collectives = false}}};
   return {{"ordered", {}},
           {"fast", {.reduction = ls::Reduction::kFast}},
           {"ordered_unchecked", {.check_collectives = false}}};
 }
 
-std::vector<std::pair<std::string, ls::Communicator>> our_communicators(bool are_apart) {
+std::vector<std::pair<std::string, ls::Communicator>> our_communicators(Places places) {
   std::vector<std::pair<std::string, ls::Communicator>> communicators;
-  for (auto [name, options] : our_options(are_apart)) {
+  for (auto [name, options] : our_options(places)) {
     options.rank = rank();
     options.world_size = ranks();
     options.main_port = static_cast<int>(ls::env::require_int("MASTER_PORT"));
@@ -108,7 +125,7 @@ std::function<void()> all_reduce(const Variant& variant, std::int64_t elements) 
 }
 
 std::function<void()> all_gather(const Variant& variant, std::int64_t elements) {
-  const auto own = torch::full({elements}, rank()), all = torch::empty({ranks() * elements});
+  const auto own = torch::full({elements}, rank(), torch::kFloat32), all = torch::empty({ranks() * elements});
   variant.all_gather(all, own);
   require(all.view({ranks(), elements}).sum(1).eq(torch::arange(ranks()) * elements).all().item<bool>(),
           variant);
@@ -134,20 +151,21 @@ void stay_on_processor(int number) {
     throw ls::Error("bench", {.what = "there is no processor " + std::to_string(number) + " for a rank"});
 }
 
-void run_rank(const bench::Results& results, const std::string& store_file, bool gathers, bool are_apart) {
+void run_rank(const bench::Results& results, const std::string& store_file, const Job& job) {
   torch::set_num_threads(1);
-  if (are_apart) stay_on_processor(rank());
-  const auto communicators = our_communicators(are_apart);
+  if (job.places != Places::kAny) stay_on_processor(job.places == Places::kApart ? rank() : 0);
+  const auto communicators = our_communicators(job.places);
   std::vector<Variant> variants;
   for (const auto& [name, comm] : communicators) variants.push_back(variant_of(name, comm));
   variants.push_back(gloo_variant(store_file));
   for (const auto& [size, bytes] : kSizes) {
+    if (!job.only_size.empty() && job.only_size != size) continue;
     const auto calls = std::clamp(kBlockBytes / bytes, kMinCalls, kMaxCalls);
     for (const auto& variant : variants) {
-      const auto call = gathers ? all_gather(variant, bytes / 4) : all_reduce(variant, bytes / 4);
+      const auto call = job.gathers ? all_gather(variant, bytes / 4) : all_reduce(variant, bytes / 4);
       const auto ns = ns_per_call(call, calls);
       if (rank() == 0)
-        results.add((gathers ? "all_gather_" : "") + std::string(size) + "/" + variant.name, ns);
+        results.add((job.gathers ? "all_gather_" : "") + std::string(size) + "/" + variant.name, ns);
     }
   }
   for (const auto& [name, comm] : communicators) comm.close();
@@ -158,14 +176,12 @@ void run_rank(const bench::Results& results, const std::string& store_file, bool
 int main(int argc, char** argv) {
   const bench::Results results(argv[1]);
   const int nprocs = argc > 2 ? std::atoi(argv[2]) : 2;
-  const bool gathers = argc > 3 && argv[3] == std::string("all_gather");
-  const bool are_apart = argc > 4 && argv[4] == std::string("apart");
-  if (are_apart) ls::env::set("LOCKSTEP_SHARED_MEMORY", "0");
+  const auto job = job_of(argc, argv);
+  if (job.places == Places::kApart) ls::env::set("LOCKSTEP_SHARED_MEMORY", "0");
   const auto store_file =
       (std::filesystem::temp_directory_path() / ("bench_all_reduce." + std::to_string(getpid()))).string();
-  const int code = ls::launch_forked({.nprocs = nprocs}, [&] {
-    return ls::run_rank([&] { run_rank(results, store_file, gathers, are_apart); });
-  });
+  const int code = ls::launch_forked(
+      {.nprocs = nprocs}, [&] { return ls::run_rank([&] { run_rank(results, store_file, job); }); });
   std::filesystem::remove(store_file);
   return code;
 }

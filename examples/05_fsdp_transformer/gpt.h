@@ -148,7 +148,7 @@ TORCH_MODULE(Gpt);
 
 /// The mean of -log p(target) in nats per token.
 inline torch::Tensor next_token_loss(const torch::Tensor& scores_BTV, const torch::Tensor& target_BT) {
-  return F::cross_entropy(scores_BTV.flatten(0, 1), target_BT.flatten());
+  return lockstep::cross_entropy(scores_BTV.flatten(0, 1), target_BT.flatten());
 }
 
 }  // namespace lm

@@ -45,6 +45,8 @@
 #include <lockstep/data/webdataset.h>
 
 #include <lockstep/device/accelerator.h>
+#include <lockstep/device/allocator.h>
+#include <lockstep/device/cross_entropy.h>
 #include <lockstep/device/devices.h>
 #include <lockstep/device/scalar.h>
 #include <lockstep/device/torch_device.h>
@@ -115,6 +117,7 @@
 #include <lockstep/train/first_weights.h>
 #include <lockstep/train/hooks.h>
 #include <lockstep/train/module.h>
+#include <lockstep/train/pytorch_profiler.h>
 #include <lockstep/train/trainer.h>
 #include <lockstep/train/tuner.h>
 

@@ -6,7 +6,6 @@
 #include <array>
 #include <charconv>
 #include <memory>
-#include <set>
 
 #include <lockstep/base/env.h>
 
@@ -24,6 +23,9 @@ struct Nvml {
   int (*count)(unsigned*) = nullptr;
   int (*device)(unsigned, Device*) = nullptr;
   int (*uuid)(Device, char*, unsigned) = nullptr;
+  // Absent from old drivers, which know no MIG.
+  int (*most_parts)(Device, unsigned*) = nullptr;
+  int (*part)(Device, unsigned, Device*) = nullptr;
 
   bool is_complete() const { return init && shutdown && count && device && uuid; }
 };
@@ -42,68 +44,129 @@ Nvml functions_of(void* library) {
   find(library, "nvmlDeviceGetCount_v2", nvml.count);
   find(library, "nvmlDeviceGetHandleByIndex_v2", nvml.device);
   find(library, "nvmlDeviceGetUUID", nvml.uuid);
+  find(library, "nvmlDeviceGetMaxMigDeviceCount", nvml.most_parts);
+  find(library, "nvmlDeviceGetMigDeviceHandleByIndex", nvml.part);
   return nvml;
 }
 
-std::vector<std::string> uuids_of(const Nvml& nvml) {
+// Empty where the device does not answer.
+std::string uuid_of(const Nvml& nvml, Nvml::Device device) {
+  std::array<char, kUuidBytes> text{};
+  return nvml.uuid(device, text.data(), kUuidBytes) == 0 ? text.data() : "";
+}
+
+// Places of parts that were not made are empty.
+std::vector<std::string> parts_of(const Nvml& nvml, Nvml::Device device) {
+  std::vector<std::string> parts;
+  unsigned most = 0;
+  if (nvml.most_parts == nullptr || nvml.part == nullptr || nvml.most_parts(device, &most) != 0) return parts;
+  for (unsigned index = 0; index < most; ++index) {
+    Nvml::Device part = nullptr;
+    if (nvml.part(device, index, &part) != 0) continue;
+    if (auto uuid = uuid_of(nvml, part); !uuid.empty()) parts.push_back(std::move(uuid));
+  }
+  return parts;
+}
+
+std::vector<NvidiaDevice> devices_of(const Nvml& nvml) {
   unsigned count = 0;
   if (nvml.count(&count) != 0) return {};
-  std::vector<std::string> uuids(count);
+  std::vector<NvidiaDevice> devices(count);
   for (unsigned index = 0; index < count; ++index) {
     Nvml::Device device = nullptr;
-    std::array<char, kUuidBytes> text{};
     // A device that does not answer still has its ordinal.
-    if (nvml.device(index, &device) == 0 && nvml.uuid(device, text.data(), kUuidBytes) == 0)
-      uuids[index] = text.data();
+    if (nvml.device(index, &device) == 0)
+      devices[index] = {.uuid = uuid_of(nvml, device), .parts = parts_of(nvml, device)};
   }
-  return uuids;
+  return devices;
 }
 
 }  // namespace
 
-std::vector<std::string> nvml_uuids() {
+std::vector<NvidiaDevice> nvml_devices() {
   const std::unique_ptr<void, int (*)(void*)> library(::dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL),
                                                       ::dlclose);
   if (!library) return {};
   const auto nvml = functions_of(library.get());
   if (!nvml.is_complete() || nvml.init() != 0) return {};
-  auto uuids = uuids_of(nvml);
+  auto devices = devices_of(nvml);
   nvml.shutdown();
-  return uuids;
+  return devices;
 }
 
 namespace {
 
-std::optional<int> by_ordinal(std::string_view entry, std::size_t count) {
-  int ordinal = -1;
+std::optional<std::size_t> by_ordinal(std::string_view entry, std::size_t count) {
+  std::size_t ordinal = 0;
   const auto [end, status] = std::from_chars(entry.data(), entry.data() + entry.size(), ordinal);
   const bool is_ordinal = status == std::errc{} && end == entry.data() + entry.size();
-  if (!is_ordinal || ordinal < 0 || static_cast<std::size_t>(ordinal) >= count) return std::nullopt;
+  if (!is_ordinal || ordinal >= count) return std::nullopt;
   return ordinal;
 }
 
-std::optional<int> by_uuid(std::string_view entry, const std::vector<std::string>& uuids) {
+// The one whose UUID begins so.
+std::optional<std::size_t> by_uuid(std::string_view entry, const std::vector<std::string>& uuids) {
   const auto matches = [&](const std::string& uuid) { return uuid.starts_with(entry); };
-  if (!entry.starts_with("GPU-") || std::ranges::count_if(uuids, matches) != 1) return std::nullopt;
-  return static_cast<int>(std::ranges::find_if(uuids, matches) - uuids.begin());
+  if (std::ranges::count_if(uuids, matches) != 1) return std::nullopt;
+  return static_cast<std::size_t>(std::ranges::find_if(uuids, matches) - uuids.begin());
+}
+
+// How CUDA_VISIBLE_DEVICES names a device: by its parts where it has some.
+std::vector<std::string> names_of(const std::vector<NvidiaDevice>& devices, std::size_t index) {
+  const auto& device = devices[index];
+  if (!device.parts.empty()) return device.parts;
+  return {device.uuid.empty() ? std::to_string(index) : device.uuid};
+}
+
+std::vector<std::string> all_parts(const std::vector<NvidiaDevice>& devices) {
+  std::vector<std::string> parts;
+  for (const auto& device : devices) parts.insert(parts.end(), device.parts.begin(), device.parts.end());
+  return parts;
+}
+
+// What an entry stands for; nothing for one that names no device.
+std::vector<std::string> named_by(std::string_view entry, const std::vector<NvidiaDevice>& devices) {
+  if (entry.starts_with("MIG-")) {
+    const auto parts = all_parts(devices);
+    const auto part = by_uuid(entry, parts);
+    return part ? std::vector{parts[*part]} : std::vector<std::string>{};
+  }
+  std::vector<std::string> uuids;
+  for (const auto& device : devices) uuids.push_back(device.uuid);
+  const auto index = entry.starts_with("GPU-") ? by_uuid(entry, uuids) : by_ordinal(entry, devices.size());
+  return index ? names_of(devices, *index) : std::vector<std::string>{};
+}
+
+std::vector<std::string> all_names(const std::vector<NvidiaDevice>& devices) {
+  std::vector<std::string> names;
+  for (std::size_t index = 0; index < devices.size(); ++index) {
+    for (auto& name : names_of(devices, index)) names.push_back(std::move(name));
+  }
+  return names;
 }
 
 }  // namespace
 
-int count_visible(const std::optional<std::string>& variable, const std::vector<std::string>& uuids) {
-  if (!variable) return static_cast<int>(uuids.size());
-  std::set<int> seen;
+std::vector<std::string> visible_nvidia_devices(const std::optional<std::string>& variable,
+                                                const std::vector<NvidiaDevice>& devices) {
+  if (!variable) return all_names(devices);
+  std::vector<std::string> visible;
   for (std::string_view rest = *variable; !rest.empty();) {
     const auto comma = std::min(rest.find(','), rest.size());
     const auto entry = trimmed(rest.substr(0, comma));
     rest.remove_prefix(std::min(comma + 1, rest.size()));
-    const auto device = entry.starts_with("GPU-") ? by_uuid(entry, uuids) : by_ordinal(entry, uuids.size());
-    if (!device) break;
-    if (!seen.insert(*device).second) return 0;
+    const auto named = named_by(entry, devices);
+    if (named.empty()) break;
+    for (const auto& name : named) {
+      if (std::ranges::find(visible, name) != visible.end()) return {};
+      visible.push_back(name);
+    }
   }
-  return static_cast<int>(seen.size());
+  return visible;
 }
 
-int count_visible() { return count_visible(env::get("CUDA_VISIBLE_DEVICES"), nvml_uuids()); }
+std::vector<std::string> visible_nvidia_devices() {
+  return visible_nvidia_devices(env::get("CUDA_VISIBLE_DEVICES"), nvml_devices());
+}
 
 }  // namespace lockstep::detail

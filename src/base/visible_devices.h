@@ -10,18 +10,24 @@
 
 namespace lockstep::detail {
 
-/// The UUIDs of all NVIDIA devices of this machine in the driver's order; none without driver or library,
-/// which is loaded here and let go again.
-LOCKSTEP_API std::vector<std::string> nvml_uuids();
+/// An NVIDIA device as the management library tells of it.
+struct NvidiaDevice {
+  std::string uuid = {};                ///< "GPU-..."; empty where it does not tell
+  std::vector<std::string> parts = {};  ///< "MIG-..." of each part of a device in MIG mode
+};
 
-/// How many devices are visible of those whose UUIDs ("GPU-...") are given in the driver's order. No
-/// `variable`: all. Entries are ordinals or unambiguous beginnings of UUIDs; what follows the first entry
-/// that is neither is invisible, and a device that is named twice makes all so. PyTorch:
-/// torch/cuda/__init__.py _parse_visible_devices
-LOCKSTEP_API int count_visible(const std::optional<std::string>& variable,
-                               const std::vector<std::string>& uuids);
+/// All NVIDIA devices of this machine in the driver's order; none without driver or library, which is loaded
+/// here and let go again.
+LOCKSTEP_API std::vector<NvidiaDevice> nvml_devices();
+
+/// The devices of which CUDA may be shown, in that order, each by a name that CUDA_VISIBLE_DEVICES takes. No
+/// `variable`: all. Its entries are ordinals or unambiguous beginnings of UUIDs; what follows the first entry
+/// that is neither is invisible, and a device that is named twice makes all so. A device in MIG mode stands
+/// for its parts. PyTorch: torch/cuda/__init__.py _parse_visible_devices
+LOCKSTEP_API std::vector<std::string> visible_nvidia_devices(const std::optional<std::string>& variable,
+                                                             const std::vector<NvidiaDevice>& devices);
 
 /// The same of this machine and process.
-LOCKSTEP_API int count_visible();
+LOCKSTEP_API std::vector<std::string> visible_nvidia_devices();
 
 }  // namespace lockstep::detail

@@ -15,6 +15,7 @@
 #include <lockstep/cli/run.h>
 #include <lockstep/cluster/detect.h>
 #include <lockstep/device/accelerator.h>
+#include <lockstep/device/allocator.h>
 #include <lockstep/device/devices.h>
 #include <lockstep/launch/join.h>
 #include <lockstep/launch/launch.h>
@@ -140,7 +141,13 @@ int ranks_to_fork(const Options& options, bool is_rank, bool print_config) {
 template <class Options>
 void load_accelerator(const Options& options, bool is_rank) {
   const auto plan = devices_of_run(options.strategy, options.accelerator, options.devices);
-  if (is_rank || plan.count * options.num_nodes == 1) find_accelerator(plan.accelerator)->load();
+  if (!is_rank && plan.count * options.num_nodes != 1) return;
+  if (options.expandable_segments) detail::ask_for_expandable_segments();
+  if (!plan.names.empty()) {
+    const auto named = environment_of(options);
+    show_device_of_rank(plan, (named ? named : detect_environment())->local_rank());
+  }
+  find_accelerator(plan.accelerator)->load();
 }
 
 void warn_of_many(int ranks) {

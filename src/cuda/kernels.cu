@@ -2,10 +2,7 @@
 // that round as IEEE says, which is nvcc's default.
 #include <cstdint>
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-#include <cuda_runtime.h>
-
+#include "cuda/kernel_types.cuh"
 #include "cuda/kernels.h"
 
 namespace lockstep::detail {
@@ -14,50 +11,6 @@ namespace {
 constexpr int kThreads = 256;
 constexpr std::int64_t kElementsPerBlock = 16 * kThreads;
 constexpr int kTensorsPerLaunch = 48;  // what the arguments of a launch hold
-
-template <class To>
-__device__ To as(float value) {
-  return static_cast<To>(value);
-}
-template <>
-__device__ __nv_bfloat16 as<__nv_bfloat16>(float value) {
-  return __float2bfloat16_rn(value);
-}
-template <>
-__device__ __half as<__half>(float value) {
-  return __float2half_rn(value);
-}
-// As LibTorch converts: float64 goes to 16 bits by way of float32.
-template <class To>
-__device__ To as(double value) {
-  return static_cast<To>(value);
-}
-template <>
-__device__ __nv_bfloat16 as<__nv_bfloat16>(double value) {
-  return __float2bfloat16_rn(static_cast<float>(value));
-}
-template <>
-__device__ __half as<__half>(double value) {
-  return __float2half_rn(static_cast<float>(value));
-}
-template <class To>
-__device__ To as(__nv_bfloat16 value) {
-  return as<To>(__bfloat162float(value));
-}
-template <class To>
-__device__ To as(__half value) {
-  return as<To>(__half2float(value));
-}
-
-/// What numbers of a type are combined as.
-template <class T>
-struct Wide {
-  using Type = float;
-};
-template <>
-struct Wide<double> {
-  using Type = double;
-};
 
 /// The tensors of one launch. Block b works on the part of tensor i with first_block[i] <= b.
 template <class Item>
@@ -137,7 +90,7 @@ __global__ void adam_kernel(const Batch<CudaAdamTensor> batch, const AdamArgumen
 }
 
 template <class From, class To>
-__global__ void copy_kernel(const Batch<CudaCopy> batch, const double* scale) {
+__global__ void copy_kernel(const Batch<CudaCopy> batch, const double* scale, bool adds) {
   using Number = typename Wide<From>::Type;
   const int item = item_of_block(batch, static_cast<int>(blockIdx.x));
   const auto& copy = batch.items[item];
@@ -146,7 +99,10 @@ __global__ void copy_kernel(const Batch<CudaCopy> batch, const double* scale) {
   const auto factor = scale != nullptr ? static_cast<Number>(*scale) : Number(1);
   const auto begin = (static_cast<int>(blockIdx.x) - batch.first_block[item]) * kElementsPerBlock;
   const auto end = begin + kElementsPerBlock < copy.size ? begin + kElementsPerBlock : copy.size;
-  for (auto i = begin + threadIdx.x; i < end; i += kThreads) to[i] = as<To>(as<Number>(from[i]) * factor);
+  for (auto i = begin + threadIdx.x; i < end; i += kThreads) {
+    const auto scaled = as<Number>(from[i]) * factor;
+    to[i] = as<To>(adds ? as<Number>(to[i]) + scaled : scaled);
+  }
 }
 
 // A tree over neighbours, as reduce_rows() has it: rows are read in their order, and a sum of 2^k rows is
@@ -200,21 +156,6 @@ int in_batches(const Item* items, int count, const Launch& launch) {
   return 0;
 }
 
-template <class Body>
-int with_type(CudaType type, const Body& body) {
-  switch (type) {
-    case CudaType::kFloat32:
-      return body(float());
-    case CudaType::kFloat64:
-      return body(double());
-    case CudaType::kBFloat16:
-      return body(__nv_bfloat16());
-    case CudaType::kFloat16:
-      return body(__half());
-  }
-  return cudaErrorInvalidValue;
-}
-
 template <class T, class Gradient, class Copy>
 int launch_adam(const CudaAdamStep& step, cudaStream_t stream) {
   const AdamArguments by{step.grad_scale,
@@ -229,7 +170,8 @@ int launch_adam(const CudaAdamStep& step, cudaStream_t stream) {
                          step.is_maximized,
                          step.has_bias_correction};
   return in_batches(step.tensors, step.count, [&](const Batch<CudaAdamTensor>& batch, int blocks) {
-    adam_kernel<T, Gradient, Copy><<<blocks, kThreads, 0, stream>>>(batch, by);
+    const auto kernel = &adam_kernel<T, Gradient, Copy>;
+    LOCKSTEP_LAUNCH(kernel, blocks, kThreads, stream, batch, by);
   });
 }
 
@@ -253,7 +195,8 @@ int cuda_copy_scaled(const CudaCopies& copies, void* stream) {
     return with_type(copies.to_type, [&](auto to) -> int {
       using To = decltype(to);
       return in_batches(copies.copies, copies.count, [&](const Batch<CudaCopy>& batch, int blocks) {
-        copy_kernel<From, To><<<blocks, kThreads, 0, on>>>(batch, copies.scale);
+        const auto kernel = &copy_kernel<From, To>;
+        LOCKSTEP_LAUNCH(kernel, blocks, kThreads, on, batch, copies.scale, copies.adds);
       });
     });
   });
@@ -266,7 +209,8 @@ int cuda_sum_rows(const CudaRowSum& sum, void* stream) {
   const auto wanted = (sum.size + kThreads - 1) / kThreads;
   const auto blocks = static_cast<unsigned>(wanted < kMostBlocks ? wanted : kMostBlocks);
   return with_type(sum.type, [&](auto element) -> int {
-    row_sum_kernel<decltype(element)><<<blocks, kThreads, 0, static_cast<cudaStream_t>(stream)>>>(sum);
+    const auto kernel = &row_sum_kernel<decltype(element)>;
+    LOCKSTEP_LAUNCH(kernel, blocks, kThreads, static_cast<cudaStream_t>(stream), sum);
     return cudaGetLastError();
   });
 }

@@ -43,8 +43,13 @@ int device_identity(int device, char* text, std::size_t bytes) {
 }
 
 #ifdef LOCKSTEP_HAS_CUDA_KERNELS
-constexpr CudaKernels kKernels{
-    .adam_step = &cuda_adam_step, .copy_scaled = &cuda_copy_scaled, .sum_rows = &cuda_sum_rows};
+constexpr CudaKernels kKernels{.adam_step = &cuda_adam_step,
+                               .copy_scaled = &cuda_copy_scaled,
+                               .sum_rows = &cuda_sum_rows,
+                               .quantize = &cuda_quantize,
+                               .dequantize = &cuda_dequantize,
+                               .cross_entropy = &cuda_cross_entropy,
+                               .cross_entropy_gradient = &cuda_cross_entropy_gradient};
 #else
 constexpr CudaKernels kKernels{};
 #endif

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include <ATen/core/ATen_fwd.h>
+#include <c10/core/ScalarType.h>
 
 #include <lockstep/base/error.h>
 #include <lockstep/base/export.h>

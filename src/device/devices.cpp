@@ -7,14 +7,13 @@
 #include <numeric>
 #include <optional>
 
-#include <ATen/core/Tensor.h>
-#include <ATen/ops/zeros.h>
-
+#include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
 #include <lockstep/device/accelerator.h>
 
 #include "base/format.h"
 #include "base/visible_devices.h"
+#include "device/nvidia_driver.h"
 
 namespace lockstep {
 namespace {
@@ -41,10 +40,31 @@ std::optional<Devices> parse_list(std::string_view text) {
   return indices;
 }
 
+// Whether a part of a list says a device's name.
+bool is_device_name(std::string_view text) { return text.starts_with("GPU-") || text.starts_with("MIG-"); }
+
+// Nothing where not all are names.
+std::optional<Devices> parse_names(std::string_view text) {
+  Devices::Names found;
+  while (!text.empty()) {
+    const auto comma = std::min(text.find(','), text.size());
+    const auto item = detail::trimmed(text.substr(0, comma));
+    text.remove_prefix(std::min(comma + 1, text.size()));
+    if (item.empty()) continue;
+    if (!is_device_name(item)) return std::nullopt;
+    found.names.emplace_back(item);
+  }
+  return found;
+}
+
 std::optional<Devices> parse_text(std::string_view text) {
   text = detail::trimmed(text);
   if (detail::same_name(text, "auto")) return Devices();
-  if (text.starts_with('[') && text.ends_with(']')) return parse_list(text.substr(1, text.size() - 2));
+  if (text.starts_with('[') && text.ends_with(']')) {
+    text = detail::trimmed(text.substr(1, text.size() - 2));
+    return is_device_name(text) ? parse_names(text) : parse_list(text);
+  }
+  if (is_device_name(text)) return parse_names(text);
   if (text.find(',') != std::string_view::npos) return parse_list(text);
   if (const auto number = integer(text)) return *number;
   return std::nullopt;
@@ -63,6 +83,7 @@ Devices::Devices(std::string_view text) {
 std::string Devices::text() const {
   if (is_auto()) return "auto";
   if (number() != nullptr) return std::to_string(*number());
+  if (names() != nullptr) return joined(*names(), ",");
   std::string list;
   for (const int index : *indices()) list += (list.empty() ? "" : ",") + std::to_string(index);
   return indices()->size() > 1 ? list : "[" + list + "]";
@@ -73,7 +94,9 @@ Expected<Devices> OptionType<Devices>::parse(std::string_view text) {
   return Unexpected{accepted()};
 }
 
-std::string OptionType<Devices>::accepted() { return "auto, a number of devices, or a list of indices"; }
+std::string OptionType<Devices>::accepted() {
+  return "auto, a number of devices, a list of indices, or of names (GPU-..., MIG-...)";
+}
 
 namespace {
 
@@ -109,15 +132,13 @@ namespace {
 
 class ThisMachine final : public DeviceInventory {
  public:
-  int cuda_count() const override { return detail::count_visible(); }
+  int cuda_count() const override { return static_cast<int>(cuda_names().size()); }
+  std::vector<std::string> cuda_names() const override { return detail::visible_nvidia_devices(); }
 
   bool is_usable_cuda(int index) const override {
-    try {
-      at::zeros({1}, at::Device(at::kCUDA, static_cast<at::DeviceIndex>(index)));
-      return true;
-    } catch (const std::exception&) {
-      return false;  // occupied, or a LibTorch without CUDA
-    }
+    const auto names = cuda_names();
+    const auto at = static_cast<std::size_t>(index);
+    return at < names.size() && detail::has_usable_memory(names[at], index);
   }
 };
 
@@ -152,7 +173,7 @@ constexpr std::string_view kPlanned[] = {"mps"};
 DevicePlan plan_cpus(const Devices& devices) {
   const std::string expected = "\"auto\" or a number >= 1 on accelerator cpu";
   if (devices.is_auto()) return {};
-  if (devices.indices() != nullptr)
+  if (devices.indices() != nullptr || devices.names() != nullptr)
     refuse(devices, "nothing to run on", expected, "CPUs have no device indices: give the number of ranks");
   const int count = *devices.number();
   if (count < 0)
@@ -168,22 +189,54 @@ Indices first(int count) {
   return indices;
 }
 
-Indices wanted_of(const Devices& devices, int visible) {
-  if (devices.indices() != nullptr) return *devices.indices();
-  const bool all = devices.is_auto() || *devices.number() == -1;
-  return first(all ? visible : *devices.number());
-}
-
 // The visible devices of an accelerator.
 struct Visible {
   std::string accelerator;
   int count;
+  std::vector<std::string> names = {};  // of "cuda"
 
   std::string text() const {
     return std::to_string(count) + " visible " + (accelerator == "cuda" ? "CUDA" : accelerator) + " device" +
            (count == 1 ? "" : "s") + (count > 0 ? ", from index 0" : "");
   }
 };
+
+bool is_part(const std::string& name) { return name.starts_with("MIG-"); }
+
+// The index of each name.
+Indices indices_of(const Devices& devices, const Visible& visible) {
+  Indices indices;
+  for (const auto& name : *devices.names()) {
+    const auto is_named = [&](const std::string& other) { return other.starts_with(name); };
+    const auto found = std::ranges::find_if(visible.names, is_named);
+    if (found == visible.names.end() || std::ranges::count_if(visible.names, is_named) != 1)
+      refuse(devices, "no or more than one device is called " + name,
+             visible.names.empty() ? "names of visible CUDA devices, of which there are none"
+                                   : "some of " + joined(visible.names, ", "),
+             "nvidia-smi -L lists them");
+    indices.push_back(static_cast<int>(found - visible.names.begin()));
+  }
+  return indices;
+}
+
+Indices wanted_of(const Devices& devices, const Visible& visible) {
+  if (devices.indices() != nullptr) return *devices.indices();
+  if (devices.names() != nullptr) return indices_of(devices, visible);
+  const bool all = devices.is_auto() || *devices.number() == -1;
+  return first(all ? visible.count : *devices.number());
+}
+
+// CUDA shows a process one part of a device alone, the first that CUDA_VISIBLE_DEVICES names: each rank is
+// to name its own. Whole devices need no names.
+std::vector<std::string> names_to_show(const Indices& indices, const Visible& visible) {
+  std::vector<std::string> names;
+  if (std::ranges::none_of(visible.names, is_part)) return names;
+  for (const int index : indices) {
+    const auto at = static_cast<std::size_t>(index);
+    names.push_back(at < visible.names.size() ? visible.names[at] : std::to_string(index));
+  }
+  return names;
+}
 
 void check_distinct(const Devices& devices, Indices indices) {
   std::ranges::sort(indices);
@@ -199,16 +252,24 @@ void check_there(const Devices& devices, const Indices& indices, const Visible& 
 }
 
 DevicePlan plan_devices(const Devices& devices, const Visible& visible, bool under_torchelastic) {
-  auto indices = wanted_of(devices, visible.count);
+  auto indices = wanted_of(devices, visible);
   if (indices.empty()) refuse(devices, "nothing to run on", "some of " + visible.text());
   const bool sees_one_of_several = under_torchelastic && indices.size() != 1 && visible.count == 1;
   if (!sees_one_of_several) {
     check_distinct(devices, indices);
     check_there(devices, indices, visible);
   }
+  auto names = names_to_show(indices, visible);
   return {.accelerator = visible.accelerator,
           .count = static_cast<int>(indices.size()),
-          .indices = std::move(indices)};
+          .indices = std::move(indices),
+          .names = std::move(names)};
+}
+
+// A rank hides the others (show_device_of_rank()), and is asked again.
+std::vector<std::string> cuda_names_at_start() {
+  static const auto names = this_machine().cuda_names();
+  return names;
 }
 
 const Accelerator& chosen_accelerator(std::string_view name) {
@@ -228,7 +289,9 @@ DevicePlan parse_devices(std::string_view accelerator, const Devices& devices,
   if (accelerator == "auto" || accelerator == "cpu") return plan_cpus(devices);
   if (accelerator != "cuda" && accelerator != "gpu")
     refuse_accelerator(accelerator, "no devices of this accelerator", "auto, cpu, cuda or gpu");
-  return plan_devices(devices, {.accelerator = "cuda", .count = inventory.cuda_count()}, under_torchelastic);
+  return plan_devices(
+      devices, {.accelerator = "cuda", .count = inventory.cuda_count(), .names = inventory.cuda_names()},
+      under_torchelastic);
 }
 
 namespace {
@@ -250,19 +313,35 @@ DevicePlan devices_to_run_on(std::string_view accelerator, const Devices& device
     refuse_accelerator(accelerator, "accelerator " + std::string(chosen.name()) + " is not there",
                        "one that has devices here: " + std::string(best_accelerator().name()),
                        chosen.absence());
-  return plan_devices(devices, {.accelerator = std::string(chosen.name()), .count = visible},
-                      under_torchelastic);
+  auto names = chosen.type() == c10::DeviceType::CUDA ? cuda_names_at_start() : std::vector<std::string>{};
+  return plan_devices(
+      devices, {.accelerator = std::string(chosen.name()), .count = visible, .names = std::move(names)},
+      under_torchelastic);
 }
 
-c10::Device device_of_rank(const DevicePlan& plan, int local_rank) {
-  const auto type = find_accelerator(plan.accelerator)->type();
-  if (type == c10::DeviceType::CPU) return {type};
+namespace {
+
+// The place in the plan of a rank.
+std::size_t place_of(const DevicePlan& plan, int local_rank) {
   const auto place = plan.indices.size() == 1 ? 0 : static_cast<std::size_t>(local_rank);
-  if (place < plan.indices.size()) return {type, static_cast<c10::DeviceIndex>(plan.indices[place])};
+  if (place < plan.indices.size()) return place;
   throw ConfigError("device", {.what = "local rank " + std::to_string(local_rank) + " has no device",
                                .expected = "a device for each rank of this node, or one that all share",
                                .got = std::to_string(plan.indices.size()) + " devices",
                                .hint = "start as many ranks per node as there are devices"});
+}
+
+}  // namespace
+
+c10::Device device_of_rank(const DevicePlan& plan, int local_rank) {
+  const auto type = find_accelerator(plan.accelerator)->type();
+  if (type == c10::DeviceType::CPU) return {type};
+  const auto place = place_of(plan, local_rank);
+  return {type, static_cast<c10::DeviceIndex>(plan.names.empty() ? plan.indices[place] : 0)};
+}
+
+void show_device_of_rank(const DevicePlan& plan, int local_rank) {
+  if (!plan.names.empty()) env::set("CUDA_VISIBLE_DEVICES", plan.names[place_of(plan, local_rank)]);
 }
 
 }  // namespace lockstep

@@ -3,6 +3,11 @@
 #include <string>
 
 #include <dlfcn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstddef>
 
 #include <lockstep/base/env.h>
 
@@ -94,6 +99,89 @@ std::optional<ErrorParts> fault_of_nvidia_driver(int needed, bool is_started) {
   if (!driver.is_complete()) return fault_without_driver();
   if (auto fault = fault_of_version(driver, needed)) return fault;
   return is_started ? fault_of_devices(driver) : std::nullopt;
+}
+
+namespace {
+
+// What takes memory of a device, by cuda.h.
+struct NvidiaMemory {
+  int (*init)(unsigned flags) = nullptr;
+  int (*count)(int* devices) = nullptr;
+  int (*device)(int* device, int index) = nullptr;
+  int (*retain)(void** context, int device) = nullptr;
+  int (*release)(int device) = nullptr;
+  int (*push)(void* context) = nullptr;
+  int (*pop)(void** context) = nullptr;
+  int (*allocate)(unsigned long long* memory, std::size_t bytes) = nullptr;
+  int (*free)(unsigned long long memory) = nullptr;
+
+  bool is_complete() const {
+    return init && count && device && retain && release && push && pop && allocate && free;
+  }
+};
+
+NvidiaMemory memory_functions_in(void* library) {
+  NvidiaMemory driver;
+  find_in(library, "cuInit", driver.init);
+  find_in(library, "cuDeviceGetCount", driver.count);
+  find_in(library, "cuDeviceGet", driver.device);
+  find_in(library, "cuDevicePrimaryCtxRetain", driver.retain);
+  find_in(library, "cuDevicePrimaryCtxRelease_v2", driver.release);
+  find_in(library, "cuCtxPushCurrent_v2", driver.push);
+  find_in(library, "cuCtxPopCurrent_v2", driver.pop);
+  find_in(library, "cuMemAlloc_v2", driver.allocate);
+  find_in(library, "cuMemFree_v2", driver.free);
+  return driver;
+}
+
+// With a context of the device, which one in exclusive mode does not give while another process has one.
+bool gives_memory(const NvidiaMemory& driver, int index) {
+  int device = 0;
+  void* context = nullptr;
+  if (driver.device(&device, index) != 0 || driver.retain(&context, device) != 0) return false;
+  bool is_given = false;
+  if (driver.push(context) == 0) {
+    unsigned long long memory = 0;
+    is_given = driver.allocate(&memory, 512) == 0 && driver.free(memory) == 0;
+    driver.pop(&context);
+  }
+  driver.release(device);
+  return is_given;
+}
+
+// The driver counts no devices before it is started.
+bool is_driver_started() {
+  void* const library = ::dlopen(kDriverLibrary, RTLD_NOW | RTLD_NOLOAD);
+  if (library == nullptr) return false;
+  const auto driver = memory_functions_in(library);
+  int devices = 0;
+  const bool is_started = driver.is_complete() && driver.count(&devices) == 0;
+  ::dlclose(library);
+  return is_started;
+}
+
+bool try_device(int index) {
+  void* const library = ::dlopen(kDriverLibrary, RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) return false;
+  const auto driver = memory_functions_in(library);
+  return driver.is_complete() && driver.init(0) == 0 && gives_memory(driver, index);
+}
+
+}  // namespace
+
+bool has_usable_memory(const std::string& name, int index) {
+  if (is_driver_started()) return try_device(index);
+  const auto child = ::fork();
+  if (child < 0) return false;
+  if (child == 0) {
+    env::set("CUDA_VISIBLE_DEVICES", name);
+    ::_exit(try_device(0) ? 0 : 1);
+  }
+  int status = 0;
+  while (::waitpid(child, &status, 0) < 0) {
+    if (errno != EINTR) return false;
+  }
+  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
 }  // namespace lockstep::detail

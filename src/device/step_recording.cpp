@@ -87,7 +87,9 @@ void StepRecording::begin_replay() {
   for (const auto& value : values_) now.push_back(value());
   if (now == known_) return;
   const auto size = static_cast<std::int64_t>(now.size());
-  const auto host = at::empty({size}, at::TensorOptions(at::kDouble).pinned_memory(true));
+  const bool can_be_pinned =
+      numbers_.device().type() != at::kXLA;  // whose copies have read it when they return
+  const auto host = at::empty({size}, at::TensorOptions(at::kDouble).pinned_memory(can_be_pinned));
   std::ranges::copy(now, host.mutable_data_ptr<double>());
   numbers_.narrow(0, 0, size).copy_(host, /*non_blocking=*/true);
   known_ = std::move(now);

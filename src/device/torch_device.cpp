@@ -3,6 +3,7 @@
 #include <array>
 #include <atomic>
 #include <mutex>
+#include <string>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -29,6 +30,18 @@ constexpr std::array<const char*, 3> kPools{"all", "small_pool", "large_pool"};
 c10::DeviceAllocator* allocator_of(at::Device device) {
   if (device.is_cpu()) return nullptr;
   return dynamic_cast<c10::DeviceAllocator*>(c10::GetAllocator(device.type()));
+}
+
+// What LibTorch counts since 2.12 or so. A template, so that members that are not there are never named.
+template <class Stats, class Add, class AddPools>
+void add_newer(const Stats& stats, const Add& add, const AddPools& add_pools) {
+  if constexpr (requires { stats.num_oom_rejections; }) add("num_oom_rejections", stats.num_oom_rejections);
+  if constexpr (requires { stats.reserved_bytes_by_private_pools; }) {
+    for (const auto& [pool, bytes] : stats.reserved_bytes_by_private_pools)
+      add_pools(
+          "reserved_bytes_by_private_pools." + std::to_string(pool.first) + "." + std::to_string(pool.second),
+          bytes);
+  }
 }
 
 }  // namespace
@@ -83,6 +96,7 @@ std::vector<std::pair<std::string, double>> memory_stats(at::Device device) {
   add("num_sync_all_streams", stats.num_sync_all_streams);
   add_stat("oversize_allocations", stats.oversize_allocations);
   add_stat("oversize_segments", stats.oversize_segments);
+  add_newer(stats, add, add_pools);
   add_pools("requested_bytes", stats.requested_bytes);
   add_pools("reserved_bytes", stats.reserved_bytes);
   add_pools("segment", stats.segment);

@@ -10,6 +10,7 @@
 #include <lockstep/base/log.h>
 #include <lockstep/cluster/detect.h>
 #include <lockstep/device/accelerator.h>
+#include <lockstep/device/allocator.h>
 #include <lockstep/device/torch_device.h>
 #include <lockstep/launch/join.h>
 #include <lockstep/launch/launch.h>
@@ -122,6 +123,8 @@ std::shared_ptr<Strategy> Connector::join() const {
   cluster::tear_down_at_end(environment_);
   set_rank_of_job_log(environment_->global_rank());
   auto strategy = make_strategy(options_.strategy, world_size(), find_accelerator(plan_.accelerator)->type());
+  if (options_.expandable_segments && !device().is_cpu()) ask_for_expandable_segments();
+  show_device_of_rank(plan_, environment_->local_rank());
   begin_on_device(*find_accelerator(plan_.accelerator), device());
   if (options_.cuda_graphs) leave_default_stream(device());
   if (options_.cuda_graphs && device().is_cpu() && environment_->global_rank() == 0)

@@ -20,6 +20,7 @@ struct ConnectorOptions {
   int num_nodes = 1;
   StrategyOptions strategy = Auto{};
   bool cuda_graphs = false;
+  bool expandable_segments = false;
   std::shared_ptr<ClusterEnvironment> cluster_environment = {};  ///< none: detected
 };
 

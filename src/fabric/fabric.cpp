@@ -13,6 +13,7 @@
 #include <lockstep/fabric/fabric_steps.h>
 #include <lockstep/torch.h>
 
+#include "device/batch_transfer.h"
 #include "device/step_recording.h"
 #include "fabric/fabric_state.h"
 #include "state/module_tensors.h"
@@ -95,7 +96,9 @@ InitScope Fabric::init_module() const {
 }
 
 Example Fabric::to_device(const Example& batch) const {
-  return {to_device(batch.data), batch.target.defined() ? to_device(batch.target) : at::Tensor()};
+  Example moved{detail::part_to_device(batch.data, device()), detail::part_to_device(batch.target, device())};
+  detail::finish_batch(device());
+  return moved;
 }
 
 void detail::refuse_batch_without_tensors() {
@@ -131,7 +134,7 @@ TensorChange Fabric::input_conversion(const SetupLoaderOptions& options) const {
   const auto to = device();
   if (options.move_to_device && !to.is_cpu()) {
     return [precision, to](const at::Tensor& input) {
-      return precision->convert_input(lockstep::to_device(input, to));
+      return precision->convert_input(detail::batch_to_device(input, to));
     };
   }
   if (!precision->converts_inputs()) return {};
@@ -317,6 +320,8 @@ void describe(OptionVisitor& v, FabricOptions& o) {
   v.field("devices", o.devices, "Ranks on this node: auto, a number, or a list of devices");
   v.field("num_nodes", o.num_nodes, "Number of nodes", at_least(1));
   v.field("cuda_graphs", o.cuda_graphs, "Record steps that are given to capture() once, and replay them");
+  v.field("expandable_segments", o.expandable_segments,
+          "Let CUDA's allocator grow its segments, which wastes less memory");
 }
 
 void describe(OptionVisitor& v, FabricRunOptions& o) {

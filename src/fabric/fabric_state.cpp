@@ -47,6 +47,7 @@ FabricState::FabricState(FabricOptions chosen)
                  .num_nodes = options.num_nodes,
                  .strategy = options.strategy,
                  .cuda_graphs = options.cuda_graphs,
+                 .expandable_segments = options.expandable_segments,
                  .cluster_environment = options.cluster_environment}) {
   if (!connector.must_start_ranks()) strategy = connector.join();
   precision = make_precision(chosen_precision(deepspeed, options));

@@ -238,7 +238,7 @@ std::vector<CpuCore> cores_of(const std::vector<int>& processors, const fs::path
   return cores;
 }
 
-int usable_nvidia_devices() { return detail::count_visible(); }
+int usable_nvidia_devices() { return static_cast<int>(detail::visible_nvidia_devices().size()); }
 
 int usable_processors() {
   cpu_set_t mask;

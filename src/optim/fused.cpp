@@ -134,7 +134,7 @@ void FusedOptimizer::check_device(const NamedParameter& parameter) const {
 
 at::Tensor FusedOptimizer::Slot::tensor(std::size_t kind) const {
   const auto& mapped = buffers[kind];
-  if (!shifts) return mapped;
+  if (!shifts || mapped.numel() == 0) return mapped;
   auto* const bytes = static_cast<std::byte*>(mapped.mutable_data_ptr()) + shifts[kind];
   return at::from_blob(bytes, mapped.sizes(), mapped.options());
 }

@@ -12,7 +12,9 @@
 #include <ATen/ops/all.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/isfinite.h>
+#include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 
 #include <lockstep/base/error.h>
 #include <lockstep/optim/grad_norm.h>
@@ -49,6 +51,61 @@ bool is_finite(const at::Tensor& gradient) {
   if (gradient.scalar_type() == at::kDouble) return at::isfinite(gradient).all().item<bool>();
   // Squares of float32 do not overflow in float64.
   return std::isfinite(pairwise_sum(block_square_sums(gradient)));
+}
+
+// What a scaler counts beside its scale. torch's has the first alone.
+enum Count : std::int64_t {
+  kGrowth,      // updates in a row without an overflow
+  kHysteresis,  // overflows until the scale backs off
+  kUnusable,    // updates since a gradient overflowed at the least scale, with that one; 0: none has
+  kCounts
+};
+
+bool may_fail(const GradScalerOptions& options) {
+  return options.dynamic && options.fails_at_min_scale && options.min_scale > 0;
+}
+
+// The host reads whether the least scale was too much, and gives the error once: who saves what there is
+// afterwards is not told again.
+void require_usable(const GradScalerOptions& options, const at::Tensor& scale, const at::Tensor& counts,
+                    std::int64_t steps) {
+  if (!may_fail(options) || !counts.defined()) return;
+  const auto unusable = counts[kUnusable];
+  const auto since = unusable.item<std::int64_t>();
+  if (since == 0) return;
+  unusable.zero_();
+  refuse("a gradient overflowed in step " + std::to_string(steps - since + 1) + ", and the scale is " +
+             std::to_string(scale.item<double>()) + ", its minimum, already",
+         "look for what is infinite or NaN in the model or the data; min_scale sets the minimum");
+}
+
+// In place, and by operators alone: on a device the device decides, and captured steps repeat it.
+void adapt_as_deepspeed(const GradScalerOptions& options, const at::Tensor& scale, const at::Tensor& counts,
+                        const at::Tensor& found_inf, std::int64_t steps) {
+  const at::NoGradGuard no_grad;
+  const auto growth = counts[kGrowth], hysteresis = counts[kHysteresis], unusable = counts[kUnusable];
+  const auto overflows = found_inf.ne(0);
+  const auto is_patient = hysteresis.gt(1);
+  if (may_fail(options)) {
+    const auto is_at_end = is_patient.logical_not().logical_and_(scale.le(options.min_scale));
+    const auto is_unusable = overflows.logical_and(is_at_end).logical_or_(unusable.ne(0));
+    unusable.add_(1).mul_(is_unusable);
+  }
+  // What a good step makes of them.
+  auto grown = scale.clone(), tracker = growth.clone();
+  at::_amp_update_scale_(grown, tracker, at::zeros_like(found_inf), options.growth_factor,
+                         options.backoff_factor, options.growth_interval);
+  auto refilled = hysteresis.masked_fill(grown.ne(scale), options.hysteresis);
+  if (options.consecutive_hysteresis) refilled.fill_(options.hysteresis);
+  // And what an overflow does. Products are rounded once.
+  const auto lower =
+      scale.to(at::kDouble).mul_(options.backoff_factor).clamp_min_(options.min_scale).to(at::kFloat);
+  const auto backed_off = at::where(is_patient, scale, lower);
+  const auto left = (hysteresis - 1).clamp_min_(1);
+  scale.copy_(at::where(overflows, backed_off, grown));
+  growth.copy_(tracker.masked_fill_(overflows, -options.growth_delay));
+  hysteresis.copy_(at::where(overflows, left, refilled));
+  if (counts.is_cpu()) require_usable(options, scale, counts, steps);
 }
 
 // What of a gradient is stored: duplicates in a sparse one may overflow when they are added up.
@@ -89,14 +146,16 @@ void GradScaler::require_scale(const char* call) const {
 
 at::Tensor GradScaler::scale(const at::Tensor& outputs) {
   if (!options_.enabled) return outputs;
-  place_scale(follows_torch() ? outputs.device() : at::Device(at::kCPU));
+  place_scale(outputs.device());
   return outputs * scale_;
 }
 
 void GradScaler::place_scale(at::Device device) {
   if (!scale_.defined()) {
     scale_ = at::full({}, options_.init_scale, at::TensorOptions(device).dtype(at::kFloat));
-    growth_tracker_ = at::full({}, init_growth_tracker_, at::TensorOptions(device).dtype(at::kInt));
+    growth_tracker_ = at::zeros({kCounts}, at::TensorOptions(device).dtype(at::kInt));
+    growth_tracker_[kGrowth].fill_(init_growth_tracker_);
+    growth_tracker_[kHysteresis].fill_(hysteresis_left_);
   } else if (scale_.device() != device) {
     scale_ = scale_.to(device);
     growth_tracker_ = growth_tracker_.to(device);
@@ -135,7 +194,9 @@ GradScaler::PerOptimizer& GradScaler::begin(const Optimizer& optimizer, const ch
   if (found.stage == Stage::kStepped) refuse(std::string(call) + "() is being called after step()");
   found.recording = detail::StepRecording::current();
   const auto device = optimizer.parameters().front().tensor.device();
-  found.found_inf = at::full({}, 0.0, at::TensorOptions(device).dtype(at::kFloat));
+  const auto floats = at::TensorOptions(device).dtype(at::kFloat);
+  const bool may_be_unusable = may_fail(options_) && !growth_tracker_.is_cpu();
+  found.found_inf = may_be_unusable ? growth_tracker_[kUnusable].ne(0).to(floats) : at::zeros({}, floats);
   return found;
 }
 
@@ -206,7 +267,7 @@ GradScaler::PerOptimizer& GradScaler::begin_step(Optimizer& optimizer) {
 }
 
 Scalar GradScaler::step_lazily(Optimizer& optimizer, const std::function<void()>& update) {
-  if (!options_.enabled || !follows_torch()) return step(optimizer, update);
+  if (!options_.enabled) return step(optimizer, update);
   auto& found = begin_step(optimizer);
   if (found.found_inf.is_cpu() || !optimizer.leave_out_next_step_if(found.found_inf))
     return step(optimizer, update);
@@ -229,7 +290,9 @@ Scalar GradScaler::count_on_device(const at::Tensor& found_inf) {
   return Scalar::of_last_use(1.0 - left_out);
 }
 
+// Whoever looks at what steps on a device were learns that they cannot go on.
 GradScaler::LeftOut GradScaler::left_out_on_device() const {
+  require_usable(options_, scale_, growth_tracker_, steps_);
   if (!left_out_.defined()) return {};
   const auto host = left_out_.to(at::kCPU);
   return {.total = host[0].item<std::int64_t>(), .in_a_row = host[1].item<std::int64_t>()};
@@ -239,7 +302,6 @@ std::int64_t GradScaler::skipped_in_a_row() const {
   return left_out_.defined() ? left_out_on_device().in_a_row : skipped_in_a_row_;
 }
 
-// What DeepSpeed's scaler has beyond torch's is decided by the host.
 bool GradScaler::follows_torch() const {
   return options_.hysteresis == 1 && options_.growth_delay == 0 && options_.min_scale == 0;
 }
@@ -267,31 +329,10 @@ void GradScaler::update(std::optional<double> new_scale) {
 
 void GradScaler::adapt(const at::Tensor& found_inf) {
   if (!options_.dynamic) return;
-  if (follows_torch()) {
-    at::_amp_update_scale_(scale_, growth_tracker_, found_inf, options_.growth_factor,
-                           options_.backoff_factor, options_.growth_interval);
-    return;
-  }
-  if (found_inf.item<float>() != 0.0F) return back_off();
-  const double before = scale_.item<double>();
-  at::_amp_update_scale_(scale_, growth_tracker_, found_inf, options_.growth_factor, options_.backoff_factor,
+  auto growth = growth_tracker_[kGrowth];
+  if (!follows_torch()) return adapt_as_deepspeed(options_, scale_, growth_tracker_, found_inf, steps_);
+  at::_amp_update_scale_(scale_, growth, found_inf, options_.growth_factor, options_.backoff_factor,
                          options_.growth_interval);
-  const bool has_grown = scale_.item<double>() != before;
-  if (has_grown || options_.consecutive_hysteresis) hysteresis_left_ = options_.hysteresis;
-}
-
-void GradScaler::back_off() {
-  growth_tracker_.fill_(-options_.growth_delay);
-  if (hysteresis_left_ > 1) {
-    --hysteresis_left_;
-    return;
-  }
-  const double now = scale_.item<double>();
-  if (options_.fails_at_min_scale && options_.min_scale > 0 && now <= options_.min_scale)
-    refuse("a gradient overflowed in step " + std::to_string(steps_) + ", and the scale is " +
-               std::to_string(now) + ", its minimum, already",
-           "look for what is infinite or NaN in the model or the data; min_scale sets the minimum");
-  scale_.fill_(std::max(now * options_.backoff_factor, options_.min_scale));
 }
 
 bool GradScaler::is_unscaled(const Optimizer& optimizer) const {
@@ -319,13 +360,16 @@ double GradScaler::get_scale() const {
 StateTree GradScaler::state() const {
   StateTree state;
   if (!options_.enabled) return state;
+  const auto counts = growth_tracker_.defined() ? growth_tracker_.to(at::kCPU) : at::Tensor();
   state.set("scale", get_scale());
   state.set("growth_factor", options_.growth_factor);
   state.set("backoff_factor", options_.backoff_factor);
   state.set("growth_interval", options_.growth_interval);
   state.set("_growth_tracker",
-            growth_tracker_.defined() ? growth_tracker_.item<std::int64_t>() : init_growth_tracker_);
-  if (options_.hysteresis > 1) state.set("_hysteresis_left", std::int64_t{hysteresis_left_});
+            counts.defined() ? counts[kGrowth].item<std::int64_t>() : init_growth_tracker_);
+  if (options_.hysteresis > 1)
+    state.set("_hysteresis_left",
+              counts.defined() ? counts[kHysteresis].item<std::int64_t>() : std::int64_t{hysteresis_left_});
   // What torch's scaler keeps has torch's keys alone.
   const bool is_torchs = options_.dynamic && options_.growth_delay == 0;
   if (!is_torchs && total_skipped_steps() > 0) state.set("_skipped_steps", total_skipped_steps());
@@ -364,7 +408,9 @@ void GradScaler::load_scale(const StateTree& state) {
   init_growth_tracker_ = growth_tracker;
   if (!scale_.defined()) return;
   scale_.fill_(loaded.init_scale);
-  growth_tracker_.fill_(growth_tracker);
+  growth_tracker_[kGrowth].fill_(growth_tracker);
+  growth_tracker_[kHysteresis].fill_(hysteresis_left_);
+  growth_tracker_[kUnusable].zero_();
 }
 
 }  // namespace lockstep

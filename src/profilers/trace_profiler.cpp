@@ -7,6 +7,7 @@
 #include <atomic>
 #include <bit>
 #include <cmath>
+#include <map>
 #include <mutex>
 #include <span>
 #include <utility>
@@ -100,13 +101,32 @@ std::string process_name(int rank) {
   return fmt::format("rank {} ({}, process {})", rank, detail::host_name(), ::getpid());
 }
 
-void write_tracks(TraceWriter& writer, std::span<const Track> tracks, int rank) {
+// Returns the number of tracks.
+int write_tracks(TraceWriter& writer, std::span<const Track> tracks, int rank) {
   writer.add_process(rank, process_name(rank));
   const auto label = labels();
-  for (int tid = 1; const auto& [thread, taken] : tracks) {
-    writer.add_thread(rank, tid, thread);
+  int tid = 0;
+  for (const auto& [thread, taken] : tracks) {
+    writer.add_thread(rank, ++tid, thread);
     for (const auto& event : taken.events) writer.add(event_text(event, rank, tid, label[event.action]));
-    ++tid;
+  }
+  return tid;
+}
+
+// `OtherEvent` is the profiler's own type. Each track has one number, from `tid` on.
+template <class OtherEvent>
+void write_others(TraceWriter& writer, std::vector<OtherEvent> events, int rank, int tid) {
+  std::ranges::stable_sort(events, [](const OtherEvent& a, const OtherEvent& b) {
+    return a.begin_ns != b.begin_ns ? a.begin_ns < b.begin_ns : a.duration_ns > b.duration_ns;
+  });
+  std::map<std::string, int> tracks;
+  for (const auto& event : events) tracks.emplace(event.track, 0);
+  for (auto& [name, number] : tracks) writer.add_thread(rank, number = ++tid, name);
+  for (const auto& event : events) {
+    writer.add(fmt::format(R"({{"ph":"X","pid":{},"tid":{},"ts":{},"dur":{},"name":{},"cat":{}}})", rank,
+                           tracks.at(event.track), detail::trace_time(event.begin_ns),
+                           detail::trace_time(event.duration_ns), detail::json_string(event.name),
+                           detail::json_string(event.category)));
   }
 }
 
@@ -140,7 +160,10 @@ std::filesystem::path TraceProfiler::write() {
     tracks.push_back({thread, ring.take()});
     sort_by_begin(tracks.back().taken.events);
   });
-  Written written{.file = file_path(".json"), .dropped = state_->lost.exchange(0, std::memory_order_relaxed)};
+  auto others = take_other_events();
+  Written written{.file = file_path(".json"),
+                  .events = others.size(),
+                  .dropped = state_->lost.exchange(0, std::memory_order_relaxed)};
   for (const auto& [thread, taken] : tracks) {
     written.events += taken.events.size();
     written.dropped += taken.dropped;
@@ -148,10 +171,16 @@ std::filesystem::path TraceProfiler::write() {
   if (written.file.has_parent_path()) std::filesystem::create_directories(written.file.parent_path());
   write_file_atomically(written.file, [&](FileWriter& file) {
     TraceWriter writer(file);
-    write_tracks(writer, tracks, rank());
+    const int tid = write_tracks(writer, tracks, rank());
+    write_others(writer, std::move(others), rank(), tid);
     writer.finish({{"rank", rank()}, {"dropped_events", written.dropped}, {"clock", "CLOCK_MONOTONIC"}});
   });
   state_->last = std::move(written);
+  return state_->last.file;
+}
+
+std::filesystem::path TraceProfiler::last_file() const {
+  const std::lock_guard lock(state_->mutex);
   return state_->last.file;
 }
 

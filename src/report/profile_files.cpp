@@ -5,6 +5,7 @@
 #include <charconv>
 #include <fstream>
 #include <functional>
+#include <limits>
 #include <map>
 #include <string>
 #include <string_view>
@@ -79,12 +80,34 @@ namespace {
 
 using nlohmann::json;
 
+/// What a device did, by PyTorchProfiler, in us.
+struct DeviceTimes {
+  double first = std::numeric_limits<double>::max(), last = 0;
+  double kernels = 0, copies = 0, collectives = 0;
+
+  double span() const { return std::max(0.0, last - first); }
+};
+
+// Where times of that category are added up; null for those of the host.
+double DeviceTimes::*device_time_of(std::string_view category) {
+  if (category == "kernel") return &DeviceTimes::kernels;
+  if (category == "copy") return &DeviceTimes::copies;
+  if (category == "device collective") return &DeviceTimes::collectives;
+  return nullptr;
+}
+
+// LibTorch's own events of the host, which lie within the actions that count.
+bool is_of_library(std::string_view category) {
+  return category == "libtorch" || category == "runtime" || category == "device";
+}
+
 /// The data of one rank in one stage of a trace.
 struct TracedRank {
   std::map<int, std::vector<Call>> threads = {};
   std::map<std::string, std::vector<double>> arrivals = {};  // us, by the collective's name
   std::string clock = {};                                    // times of one clock can be compared
   std::uint64_t dropped = 0;
+  DeviceTimes device = {};
 };
 
 using Ranks = std::map<int, TracedRank>;
@@ -105,7 +128,15 @@ void take(const json& event, Ranks& ranks) {
   const auto& name = event.at("name").get_ref<const std::string&>();
   const double begin_us = event.at("ts").get<double>();
   const double end_us = begin_us + std::max(0.0, event.at("dur").get<double>());
-  const auto phase = phase_of(event.value("cat", ""), name);
+  const auto category = event.value("cat", "");
+  if (is_of_library(category)) return;
+  if (const auto time = device_time_of(category)) {
+    rank.device.*time += end_us - begin_us;
+    rank.device.first = std::min(rank.device.first, begin_us);
+    rank.device.last = std::max(rank.device.last, end_us);
+    return;
+  }
+  const auto phase = phase_of(category, name);
   rank.threads[event.value("tid", 0)].push_back({.begin_us = begin_us, .end_us = end_us, .phase = phase});
   if (phase == Phase::kCommunication) rank.arrivals[name].push_back(begin_us);
 }
@@ -140,7 +171,11 @@ RankTimes rank_times(int number, const TracedRank& rank) {
           .data_s = seconds((*main)[Phase::kData]),
           .checkpoint_s = seconds((*main)[Phase::kCheckpoint]),
           .background_communication_s = seconds(communication_us - (*main)[Phase::kCommunication]),
-          .dropped_events = rank.dropped};
+          .dropped_events = rank.dropped,
+          .device_span_s = seconds(rank.device.span()),
+          .device_kernels_s = seconds(rank.device.kernels),
+          .device_copies_s = seconds(rank.device.copies),
+          .device_collectives_s = seconds(rank.device.collectives)};
 }
 
 /// The times at which ranks arrived at the collectives that all of them called. A trace may lack the oldest

@@ -91,6 +91,18 @@ void write_skew(HtmlWriter& page, const StageTimes& stage) {
                         percent_text(stage.skew->last_rank_share)));
 }
 
+// Streams work beside each other, so that parts can be more than all.
+void write_device(HtmlWriter& page, const RankTimes& times) {
+  if (times.device_span_s <= 0) return;
+  const auto share = [&](double seconds) { return percent_text(seconds / times.device_span_s); };
+  write_note(
+      page,
+      fmt::format("The device of rank {}, in {} that LibTorch's profiler measured: kernels {}, copies {}, "
+                  "collectives {}.",
+                  times.rank, seconds_text(times.device_span_s), share(times.device_kernels_s),
+                  share(times.device_copies_s), share(times.device_collectives_s)));
+}
+
 void write_stage(HtmlWriter& page, const StageTimes& stage) {
   page.element("h4", {}, stage.stage);
   for (const auto& times : stage.ranks) {
@@ -99,6 +111,7 @@ void write_stage(HtmlWriter& page, const StageTimes& stage) {
   }
   if (stage.ranks.size() > kMostTimedRanks)
     write_note(page, fmt::format("The first {} of {} ranks.", kMostTimedRanks, stage.ranks.size()));
+  for (const auto& times : stage.ranks) write_device(page, times);
   write_skew(page, stage);
   std::uint64_t dropped = 0;
   for (const auto& times : stage.ranks) dropped += times.dropped_events;

@@ -38,9 +38,10 @@ void warn_of_skipped(const GradScaler& scaler) {
   if (scaler.skipped_in_a_row() == kManySkipped) warn_of_many_skipped(scaler);
 }
 
-void look_at_skipped(const GradScaler& scaler) {
+// All ranks: what they see may be an error, of all alike.
+void look_at_skipped(const GradScaler& scaler, bool warns) {
   if (scaler.steps() % kStepsBetweenLooks != 0) return;
-  if (scaler.skipped_in_a_row() >= kManySkipped) warn_of_many_skipped(scaler);
+  if (scaler.skipped_in_a_row() >= kManySkipped && warns) warn_of_many_skipped(scaler);
 }
 
 }  // namespace
@@ -107,7 +108,7 @@ Scalar step_optimizer(Strategy& strategy, Precision& precision, Optimizer& optim
   const bool warns = strategy.communicator().rank() == 0;
   const auto taken = scaler->step_lazily(optimizer, [&] { strategy.optimizer_step(optimizer); });
   if (taken.is_on_device()) {
-    if (warns) once_per_step([scaler] { look_at_skipped(*scaler); });
+    once_per_step([scaler, warns] { look_at_skipped(*scaler, warns); });
     return taken;
   }
   if (taken != 0) return taken;

@@ -201,6 +201,8 @@ void apply_determinism(const TrainerOptions& options, RunNotes& notes) {
           "benchmark = true with deterministic: cuDNN may choose other algorithms in each run");
   }
   if (options.benchmark || deterministic) context.setBenchmarkCuDNN(options.benchmark.value_or(false));
+  if (options.matmul_precision)
+    context.setFloat32MatmulPrecision(OptionType<MatmulPrecision>::print(*options.matmul_precision));
 }
 
 }  // namespace lockstep::detail

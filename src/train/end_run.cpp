@@ -1,8 +1,10 @@
 // The end of a run, good or failed: hooks, loggers, profiler, summary.json.
 #include "train/run_lifecycle.h"
 
+#include <filesystem>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -15,6 +17,7 @@
 #include <lockstep/launch/errors.h>
 #include <lockstep/launch/join.h>
 #include <lockstep/precision/grad_scaler.h>
+#include <lockstep/profilers/profilers.h>
 #include <lockstep/torch.h>
 
 #include "train/checkpoints/fit_checkpoint.h"
@@ -33,6 +36,34 @@ void end_profiling(const RunSetup& setup) {
   if (!setup.profiler) return;
   setup.profiler->describe();
   setup.profiler->teardown();
+}
+
+// STAGE-NAME-0.json is the file of rank 0; all ranks are on its machine, whose clock is theirs.
+void merge_time_lines(const TraceProfiler& profiler, int ranks) {
+  constexpr std::string_view kOfRank0 = "-0.json";
+  const auto file = profiler.last_file();
+  auto name = file.filename().string();
+  if (!name.ends_with(kOfRank0)) return;
+  name.resize(name.size() - kOfRank0.size());
+  std::vector<RankTrace> traces;
+  for (int rank = 0; rank < ranks; ++rank) {
+    traces.push_back(
+        {.file = file.parent_path() / (name + "-" + std::to_string(rank) + ".json"), .rank = rank});
+    if (!std::filesystem::exists(traces.back().file)) return;  // of a rank with another profiler
+  }
+  merge_traces(traces, file.parent_path() / (name + ".json"));
+}
+
+// On rank 0 once all ranks have written theirs: one time line of all.
+void merge_time_lines(const RunSetup& setup) {
+  const auto* const profiler = dynamic_cast<const TraceProfiler*>(setup.profiler.get());
+  const int ranks = setup.environment->world_size();
+  if (profiler == nullptr || ranks == 1 || setup.shape.num_nodes > 1 || !setup.is_global_zero()) return;
+  try {
+    merge_time_lines(*profiler, ranks);
+  } catch (const std::exception& error) {
+    log_warning(std::string("the time lines of the ranks are not merged: ") + error.what());
+  }
 }
 
 void warn_of_second(const char* what, const std::exception& error) {
@@ -149,8 +180,9 @@ void end_run(const FitParts& fit, const SearchRun& search) {
   fit.hooks.call(hook::teardown, fit.context);
   for (const auto& logger : fit.log.loggers) logger->finalize("success");
   end_profiling(fit.setup);
-  write_summary(fit, search, fit.checkpoints.save_failure ? "failed" : "success",
-                peak_rss_of_all(fit.setup.communicator()));
+  const auto peak_rss = peak_rss_of_all(fit.setup.communicator());
+  merge_time_lines(fit.setup);
+  write_summary(fit, search, fit.checkpoints.save_failure ? "failed" : "success", peak_rss);
 }
 
 void end_search(const FitParts& fit, const SearchRun& search) {

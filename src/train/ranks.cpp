@@ -82,6 +82,7 @@ void find_ranks(RunSetup& setup) {
                              .num_nodes = options.num_nodes,
                              .strategy = options.strategy,
                              .cuda_graphs = options.cuda_graphs,
+                             .expandable_segments = options.expandable_segments,
                              .cluster_environment = options.cluster_environment});
   if (connector.must_start_ranks()) {
     const auto run_dir = claim_run_directory(options.run.run_dir, options.run.name, options.default_root_dir);

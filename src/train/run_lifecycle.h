@@ -26,8 +26,8 @@ struct RunNotes {
 /// Adds to `notes` what rank 0 is to say of it, once it is known who that is.
 TrainerOptions effective(TrainerOptions options, RunNotes& notes);
 
-/// Sets LibTorch's process-wide switches for `deterministic` and `benchmark`. A switch whose option is not
-/// set stays as it is.
+/// Sets LibTorch's process-wide switches for `deterministic`, `benchmark` and `matmul_precision`. A switch
+/// whose option is not set stays as it is.
 void apply_determinism(const TrainerOptions& options, RunNotes& notes);
 
 /// Finds the rank of this process. Where no launcher has started the ranks that `setup` asks for, the process

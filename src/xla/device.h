@@ -32,9 +32,13 @@ void set_fallback(Fallback fallback);
 
 /// What happened since the process began.
 struct Counts {
-  std::int64_t runs = 0;                            ///< of programs
+  std::int64_t runs = 0;                            ///< of programs, without replays
+  std::int64_t captures = 0;                        ///< of steps
+  std::int64_t replays = 0;                         ///< of captured steps
+  std::int64_t recompiled_for_shapes = 0;           ///< programs that differ from others in sizes alone
   std::int64_t operators = 0;                       ///< recorded
   std::map<std::string, std::int64_t> on_cpu = {};  ///< calls of operators without a lowering, by name
+  double on_cpu_seconds = 0.0;                      ///< in these, with copying their tensors
 };
 Counts counts();
 

@@ -7,6 +7,7 @@
 
 #include <lockstep/base/error.h>
 
+#include "xla/capture.h"
 #include "xla/device.h"
 #include "xla/lowering.h"
 
@@ -29,6 +30,14 @@ at::Tensor empty_strided_kernel(at::IntArrayRef sizes, at::IntArrayRef, std::opt
                                 std::optional<at::Layout>, std::optional<at::Device> device,
                                 std::optional<bool>) {
   return make_tensor(sizes, dtype.value_or(c10::get_default_dtype_as_scalartype()), index_of(device));
+}
+
+at::Tensor new_empty_strided_kernel(const at::Tensor& self, at::IntArrayRef sizes, at::IntArrayRef,
+                                    std::optional<at::ScalarType> dtype, std::optional<at::Layout>,
+                                    std::optional<at::Device> device, std::optional<bool>) {
+  const auto options =
+      at::TensorOptions(device.value_or(self.device())).dtype(dtype.value_or(self.scalar_type()));
+  return at::empty(sizes, options);
 }
 
 at::Tensor as_strided_kernel(const at::Tensor& self, at::IntArrayRef sizes, at::IntArrayRef strides,
@@ -66,6 +75,7 @@ at::Tensor copy_from_kernel(const at::Tensor& source, const at::Tensor& target, 
   const std::lock_guard lock(device_mutex());
   const auto device = target.device().index();
   if (source.device().is_cpu()) {
+    refuse_in_capture("a tensor of the host is copied");
     write(target, host_value(source.to(target.scalar_type()).expand(target.sizes()), device));
     return target;
   }
@@ -94,6 +104,7 @@ bool has_compatible_type_kernel(const at::Tensor&, const at::Tensor&) { return t
 TORCH_LIBRARY_IMPL(aten, XLA, library) {
   library.impl("empty.memory_format", TORCH_FN(empty_kernel));
   library.impl("empty_strided", TORCH_FN(empty_strided_kernel));
+  library.impl("new_empty_strided", TORCH_FN(new_empty_strided_kernel));
   library.impl("as_strided", TORCH_FN(as_strided_kernel));
   library.impl("view", TORCH_FN(view_kernel));
   library.impl("_reshape_alias", TORCH_FN(reshape_alias_kernel));

@@ -6,6 +6,7 @@
 
 #include <lockstep/base/error.h>
 
+#include "xla/capture.h"
 #include "xla/device.h"
 #include "xla/lowering.h"
 #include "xla/memories.h"
@@ -51,7 +52,9 @@ std::vector<std::int64_t> strides_of(at::IntArrayRef sizes) {
 }
 
 // Memory that was never written holds zeros.
-Value content_of(const Memory& memory) {
+Value content_of(const at::Tensor& tensor) {
+  auto& memory = memory_of(tensor);
+  if (auto* const capture = current_capture()) return capture->input(memory, tensor.storage());
   return memory.value ? memory.value : made_by(kFill, {}, memory.shape);
 }
 
@@ -82,7 +85,7 @@ at::Tensor view_of(const at::Tensor& tensor, at::IntArrayRef sizes, at::IntArray
 Value read(const at::Tensor& tensor) {
   const auto& memory = memory_of(tensor);
   check_type(tensor, memory);
-  auto value = content_of(memory);
+  auto value = content_of(tensor);
   const Shape shape{tensor.sizes().vec(), tensor.scalar_type()};
   if (is_whole(tensor, memory))
     return value.shape() == shape ? value : made_by(kReshape, {std::move(value)}, shape);
@@ -94,7 +97,7 @@ void write(const at::Tensor& tensor, Value value) {
   auto& memory = memory_of(tensor);
   check_type(tensor, memory);
   if (is_whole(tensor, memory)) return memories().set(memory, std::move(value));
-  auto before = content_of(memory);
+  auto before = content_of(tensor);
   if (before.shape() != memory.shape) before = made_by(kReshape, {std::move(before)}, memory.shape);
   memories().set(memory, made_by(kWriteStrided, {std::move(before), std::move(value)}, memory.shape,
                                  {tensor.strides().vec(), {tensor.storage_offset()}}));
@@ -139,6 +142,7 @@ at::Tensor to_host(const at::Tensor& tensor) {
   std::vector<std::int64_t> held;
   {
     const std::lock_guard lock(device_mutex());
+    refuse_in_capture("the host reads a tensor, as item() does");
     const auto& memory = memory_of(tensor);
     check_type(tensor, memory);
     if (!memory.value) memories().set(memory_of(tensor), made_by(kFill, {}, memory.shape));

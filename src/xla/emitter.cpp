@@ -32,9 +32,9 @@ std::string bits_text(double value, at::ScalarType dtype) {
   }
 }
 
-// What does not change a reduction.
-double neutral(std::string_view name) {
-  return name == "maximum" ? -INFINITY : name == "minimum" ? INFINITY : 0.0;
+std::int64_t largest(at::ScalarType dtype) {
+  const auto bits = 8 * static_cast<int>(c10::elementSize(dtype)) - (dtype == at::kByte ? 0 : 1);
+  return static_cast<std::int64_t>((std::uint64_t{1} << bits) - 1);
 }
 
 }  // namespace
@@ -70,6 +70,13 @@ std::vector<Named> Emitter::emit_several(const std::string& right_hand_side, std
   std::vector<Named> made;
   for (auto& shape : shapes) made.push_back({name + "#" + std::to_string(made.size()), std::move(shape)});
   return made;
+}
+
+Named Emitter::constants(const std::vector<double>& values, const Shape& shape) {
+  const Shape flat{{static_cast<std::int64_t>(values.size())}, shape.dtype};
+  std::string text;
+  for (const double value : values) text += (text.empty() ? "" : ", ") + literal(value, shape.dtype);
+  return reshape(emit("stablehlo.constant dense<[" + text + "]> : " + type_text(flat), flat), shape.sizes);
 }
 
 Named Emitter::constant(double value, const Shape& shape) {
@@ -160,6 +167,17 @@ Named Emitter::select(const Named& condition, const Named& yes, const Named& no)
               yes.shape);
 }
 
+// What does not change a reduction.
+Named Emitter::neutral(std::string_view name, const Shape& shape) {
+  if (name == "and") return constant(1.0, shape);
+  if (name != "maximum" && name != "minimum") return constant(0.0, shape);
+  const bool is_maximum = name == "maximum";
+  if (at::isFloatingType(shape.dtype)) return constant(is_maximum ? -INFINITY : INFINITY, shape);
+  if (shape.dtype == at::kBool) return constant(is_maximum ? 0.0 : 1.0, shape);
+  const auto most = largest(shape.dtype);
+  return constant(!is_maximum ? most : shape.dtype == at::kByte ? 0 : -most - 1, shape);
+}
+
 Named Emitter::reduce(std::string_view name, const Named& array, std::vector<std::int64_t> dimensions) {
   if (dimensions.empty()) return array;
   if (is_half(array.shape.dtype))
@@ -170,7 +188,7 @@ Named Emitter::reduce(std::string_view name, const Named& array, std::vector<std
     if (std::ranges::find(dimensions, static_cast<std::int64_t>(i)) == dimensions.end())
       shape.sizes.push_back(array.shape.sizes[i]);
   const Shape one{{}, array.shape.dtype};
-  const auto start = constant(neutral(name), one);
+  const auto start = neutral(name, one);
   return emit("stablehlo.reduce(" + array.name + " init: " + start.name + ") applies stablehlo." +
                   std::string(name) + " across dimensions = " + list_text(dimensions) + " : (" +
                   type_text(array.shape) + ", " + type_text(one) + ") -> " + type_text(shape),

@@ -24,6 +24,8 @@ class Emitter {
   /// The same for an operation with several results.
   std::vector<Named> emit_several(const std::string& right_hand_side, std::vector<Shape> shapes);
 
+  /// An array of those numbers, in row-major order.
+  Named constants(const std::vector<double>& values, const Shape& shape);
   /// An array that is `value` everywhere.
   Named constant(double value, const Shape& shape);
   Named constant(std::int64_t value, const Shape& shape);
@@ -47,6 +49,8 @@ class Emitter {
   /// Numbers compared by EQ, NE, LT, LE, GT or GE.
   Named compare(std::string_view direction, const Named& left, const Named& right);
   Named select(const Named& condition, const Named& yes, const Named& no);
+  /// What stablehlo.`name` (add, maximum, minimum, and, or) does not change when it is reduced with it.
+  Named neutral(std::string_view name, const Shape& shape);
   /// stablehlo.`name` (add, maximum) over `dimensions`, which are dropped. Sums of 16 bits are taken in
   /// float32.
   Named reduce(std::string_view name, const Named& array, std::vector<std::int64_t> dimensions);

@@ -92,7 +92,8 @@ std::string Executable::serialize() const {
 }
 
 std::vector<std::shared_ptr<Buffer>> Executable::run(int device,
-                                                     std::span<const std::shared_ptr<Buffer>> inputs) const {
+                                                     std::span<const std::shared_ptr<Buffer>> inputs,
+                                                     std::span<const std::int64_t> kept) const {
   rethrow_host_failure();  // the inputs may be what a program did not finish
   std::vector<PJRT_Buffer*> arguments;
   for (const auto& input : inputs) arguments.push_back(input->get());
@@ -100,6 +101,8 @@ std::vector<std::shared_ptr<Buffer>> Executable::run(int device,
   PJRT_Buffer* const* const argument_list = arguments.data();
   PJRT_Buffer** const result_list = results.data();
   LOCKSTEP_PJRT_ARGS(PJRT_ExecuteOptions, options);
+  options.non_donatable_input_indices = kept.data();
+  options.num_non_donatable_input_indices = kept.size();
   LOCKSTEP_PJRT_ARGS(PJRT_LoadedExecutable_Execute_Args, args);
   args.executable = loaded_;
   args.options = &options;

@@ -1,6 +1,7 @@
 // Executable: a compiled program.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
@@ -29,7 +30,9 @@ class Executable {
   std::string serialize() const;
   /// Runs it on the device of that number, where all inputs are. Does not block where the plug-in works in
   /// the background: an error may come when a result is read.
-  std::vector<std::shared_ptr<Buffer>> run(int device, std::span<const std::shared_ptr<Buffer>> inputs) const;
+  /// @param kept  the numbers of inputs that it must not overwrite, although its text says so
+  std::vector<std::shared_ptr<Buffer>> run(int device, std::span<const std::shared_ptr<Buffer>> inputs,
+                                           std::span<const std::int64_t> kept = {}) const;
 
  private:
   Executable(std::shared_ptr<const Client> client, PJRT_LoadedExecutable* loaded);

@@ -15,12 +15,18 @@ struct TypeName {
   PJRT_Buffer_Type type;
 };
 
-constexpr std::array kTypes{
-    TypeName{at::kFloat, "f32", PJRT_Buffer_Type_F32}, TypeName{at::kDouble, "f64", PJRT_Buffer_Type_F64},
-    TypeName{at::kHalf, "f16", PJRT_Buffer_Type_F16},  TypeName{at::kBFloat16, "bf16", PJRT_Buffer_Type_BF16},
-    TypeName{at::kLong, "i64", PJRT_Buffer_Type_S64},  TypeName{at::kInt, "i32", PJRT_Buffer_Type_S32},
-    TypeName{at::kShort, "i16", PJRT_Buffer_Type_S16}, TypeName{at::kChar, "i8", PJRT_Buffer_Type_S8},
-    TypeName{at::kByte, "ui8", PJRT_Buffer_Type_U8},   TypeName{at::kBool, "i1", PJRT_Buffer_Type_PRED}};
+constexpr std::array kTypes{TypeName{at::kFloat, "f32", PJRT_Buffer_Type_F32},
+                            TypeName{at::kDouble, "f64", PJRT_Buffer_Type_F64},
+                            TypeName{at::kHalf, "f16", PJRT_Buffer_Type_F16},
+                            TypeName{at::kBFloat16, "bf16", PJRT_Buffer_Type_BF16},
+                            TypeName{at::kLong, "i64", PJRT_Buffer_Type_S64},
+                            TypeName{at::kInt, "i32", PJRT_Buffer_Type_S32},
+                            TypeName{at::kShort, "i16", PJRT_Buffer_Type_S16},
+                            TypeName{at::kChar, "i8", PJRT_Buffer_Type_S8},
+                            TypeName{at::kByte, "ui8", PJRT_Buffer_Type_U8},
+                            TypeName{at::kUInt32, "ui32", PJRT_Buffer_Type_U32},
+                            TypeName{at::kUInt64, "ui64", PJRT_Buffer_Type_U64},
+                            TypeName{at::kBool, "i1", PJRT_Buffer_Type_PRED}};
 
 const TypeName* name_of(at::ScalarType dtype) {
   const auto* const found = std::ranges::find(kTypes, dtype, &TypeName::dtype);

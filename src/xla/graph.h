@@ -58,9 +58,11 @@ struct Node {
   std::vector<Value> inputs = {};
   std::vector<Argument> arguments = {};
   std::vector<Shape> outputs = {};
-  std::shared_ptr<Buffer> buffer = {};  ///< of an array
+  std::shared_ptr<Buffer> buffer = {};  ///< of an array; null for one that a captured step is given
   int holders = 0;                      ///< tensors that hold the array
   bool is_shared = false;               ///< the array is used elsewhere, too, and must not be overwritten
+
+  bool is_array() const { return row == nullptr; }
 };
 
 /// An array that is there.

@@ -55,33 +55,36 @@ std::vector<Named> softmax_backward(Call& call) {
   return {call.emit.apply("subtract", {product, call.emit.apply("multiply", {output, sum})})};
 }
 
-// Of log-probabilities [rows, classes]: whether an element is that of its row's target, and which rows count.
-struct Targets {
-  Named hits, rows;
-};
-
-Targets targets_of(Call& call, const std::vector<std::int64_t>& sizes) {
+// Of log-probabilities [rows, classes]: the weight of an element that is its row's target, zero of others.
+Named weights_of_targets(Call& call, const Shape& shape) {
   auto& emit = call.emit;
-  const Shape classes{sizes, at::kLong}, rows{{sizes.front()}, at::kLong};
+  const Shape classes{shape.sizes, at::kLong}, rows{{shape.sizes.front()}, at::kLong};
   const auto target = emit.convert(call.tensor("target"), at::kLong);
   const auto counts = emit.compare("NE", target, emit.constant(call.integer("ignore_index"), rows));
-  const auto is_target = emit.compare("EQ", emit.iota(1, classes), emit.broadcast_to(target, sizes, {0}));
-  return {emit.apply("and", {is_target, emit.broadcast_to(counts, sizes, {0})}), counts};
+  const auto is_target =
+      emit.compare("EQ", emit.iota(1, classes), emit.broadcast_to(target, shape.sizes, {0}));
+  const auto is_counted = emit.apply("and", {is_target, emit.broadcast_to(counts, shape.sizes, {0})});
+  const auto weights =
+      call.is_array("weight")
+          ? emit.broadcast_to(emit.convert(call.tensor("weight"), shape.dtype), shape.sizes, {1})
+          : emit.constant(1.0, shape);
+  return emit.select(is_counted, weights, emit.constant(0.0, shape));
 }
 
 std::vector<Named> nll_loss_forward(Call& call) {
   auto& emit = call.emit;
   const auto& self = call.tensor("self");
-  const auto targets = targets_of(call, self.shape.sizes);
+  const auto weights = weights_of_targets(call, self.shape);
+  // Not a product: scores of other classes may be infinite.
   const auto zero = emit.constant(0.0, self.shape);
-  const auto picked = emit.reduce("add", emit.select(targets.hits, self, zero), {1});
-  const auto losses = emit.apply("negate", {picked});
-  const auto count = emit.reduce("add", emit.convert(targets.rows, self.shape.dtype), {0});
+  const auto counted = emit.select(emit.compare("NE", weights, zero), self, zero);
+  const auto losses =
+      emit.apply("negate", {emit.reduce("add", emit.apply("multiply", {counted, weights}), {1})});
   const auto reduction = call.integer("reduction");
   // Without a reduction LibTorch tells no weight.
   if (reduction == at::Reduction::None) return {losses, emit.constant(0.0, call.out(1))};
-  const auto sum = emit.reduce("add", losses, {0});
-  return {reduction == at::Reduction::Mean ? emit.apply("divide", {sum, count}) : sum, count};
+  const auto sum = emit.reduce("add", losses, {0}), weight = emit.reduce("add", weights, {0, 1});
+  return {reduction == at::Reduction::Mean ? emit.apply("divide", {sum, weight}) : sum, weight};
 }
 
 std::vector<Named> nll_loss_backward(Call& call) {
@@ -94,13 +97,12 @@ std::vector<Named> nll_loss_backward(Call& call) {
   const auto spread = emit.broadcast_to(
       gradient, shape.sizes,
       gradient.shape.sizes.empty() ? std::vector<std::int64_t>{} : std::vector<std::int64_t>{0});
-  return {emit.select(targets_of(call, shape.sizes).hits, spread, emit.constant(0.0, shape))};
+  const auto weights = weights_of_targets(call, shape);
+  const auto zero = emit.constant(0.0, shape);
+  return {emit.select(emit.compare("NE", weights, zero), emit.apply("multiply", {spread, weights}), zero)};
 }
 
-bool is_matrix_without_weights(const Given& given) {
-  const auto weight = given["weight"];
-  return given["self"].toTensor().dim() == 2 && (weight.isNone() || !weight.toTensor().defined());
-}
+bool is_matrix(const Given& given) { return given["self"].toTensor().dim() == 2; }
 
 std::vector<Named> mse_loss(Call& call) {
   auto& emit = call.emit;
@@ -148,13 +150,11 @@ std::span<const Row> loss_rows() {
           .lower = &softmax_backward,
           .like = "output",
           .accepts = &has_dimensions},
-      Row{.name = "aten::nll_loss_forward",
-          .lower = &nll_loss_forward,
-          .accepts = &is_matrix_without_weights},
+      Row{.name = "aten::nll_loss_forward", .lower = &nll_loss_forward, .accepts = &is_matrix},
       Row{.name = "aten::nll_loss_backward",
           .lower = &nll_loss_backward,
           .like = "self",
-          .accepts = &is_matrix_without_weights},
+          .accepts = &is_matrix},
       Row{.name = "aten::mse_loss", .lower = &mse_loss, .accepts = &are_of_one_shape},
       Row{.name = "aten::mse_loss_backward",
           .lower = &mse_loss_backward,

@@ -2,32 +2,13 @@
 // common. Numbers that depend on the step's count are computed on the device, in float64.
 #include <array>
 
+#include "xla/arithmetic.h"
 #include "xla/lowering.h"
 
 namespace lockstep::xla {
 namespace {
 
 const Shape kNumber{{}, at::kDouble};
-
-// Arithmetic of arrays of one shape.
-class Arithmetic {
- public:
-  Arithmetic(Emitter& emit, const Shape& shape) : emit_(emit), shape_(shape) {}
-  Named number(double value) const { return emit_.constant(value, shape_); }
-  Named spread(const Named& scalar) const {
-    return emit_.broadcast(emit_.convert(scalar, shape_.dtype), shape_.sizes);
-  }
-  Named add(const Named& left, const Named& right) const { return emit_.apply("add", {left, right}); }
-  Named sub(const Named& left, const Named& right) const { return emit_.apply("subtract", {left, right}); }
-  Named mul(const Named& left, const Named& right) const { return emit_.apply("multiply", {left, right}); }
-  Named div(const Named& left, const Named& right) const { return emit_.apply("divide", {left, right}); }
-  Named sqrt(const Named& array) const { return emit_.apply("sqrt", {array}); }
-  Named pow(const Named& base, const Named& exponent) const { return emit_.apply("power", {base, exponent}); }
-
- private:
-  Emitter& emit_;
-  Shape shape_;
-};
 
 // What all steps have in common.
 struct Step {
@@ -47,7 +28,7 @@ struct Step {
     const Arithmetic all(call.emit, parameters[i].shape);
     auto gradient = call.emit.convert(gradients[i], parameters[i].shape.dtype);
     if (call.is_array("grad_scale")) gradient = all.mul(gradient, all.spread(call.tensor("grad_scale")));
-    return call.flag("maximize") ? call.emit.apply("negate", {gradient}) : gradient;
+    return call.has("maximize") && call.flag("maximize") ? call.emit.apply("negate", {gradient}) : gradient;
   }
 
   // `made`, or what was there where the step is left out.
@@ -159,18 +140,83 @@ std::vector<Named> sgd_step(Call& call) {
   return written.all();
 }
 
+std::vector<Named> adagrad_step(Call& call) {
+  const Step step(call);
+  const Arithmetic one(call.emit, kNumber);
+  Written written;
+  for (std::size_t i = 0; i < step.parameters.size(); ++i) {
+    const auto& before = step.parameters[i];
+    const Arithmetic all(call.emit, before.shape);
+    auto gradient = step.gradient(i);
+    if (step.has_decay())
+      gradient = all.add(gradient, all.mul(all.spread(step.setting("weight_decay")), before));
+    const auto sum = all.add(step.first[i], all.mul(gradient, gradient));
+    const auto taken = call.emit.convert(step.steps[i], at::kDouble);
+    const auto slower = one.add(one.number(1.0), one.mul(step.setting("lr_decay"), taken));
+    const auto rate = one.div(step.lr(), slower);
+    const auto move = all.div(gradient, all.add(all.sqrt(sum), all.number(call.number("eps"))));
+    const auto count = call.emit.apply("add", {step.steps[i], call.emit.constant(1.0, step.steps[i].shape)});
+    written.parameters.push_back(
+        step.unless_left_out(all.sub(before, all.mul(move, all.spread(rate))), before));
+    written.first.push_back(step.unless_left_out(sum, step.first[i]));
+    written.steps.push_back(step.unless_left_out(count, step.steps[i]));
+  }
+  return written.all();
+}
+
+std::vector<Named> lion_step(Call& call) {
+  const Step step(call);
+  const double beta1 = call.number("beta1"), beta2 = call.number("beta2");
+  const Arithmetic one(call.emit, kNumber);
+  Written written;
+  for (std::size_t i = 0; i < step.parameters.size(); ++i) {
+    const auto& before = step.parameters[i];
+    const Arithmetic all(call.emit, before.shape);
+    const auto gradient = step.gradient(i);
+    const auto blend = [&](double beta) {
+      return all.add(all.mul(step.first[i], beta), all.mul(gradient, 1.0 - beta));
+    };
+    auto kept = before;
+    if (step.has_decay()) {
+      const auto share = one.sub(one.number(1.0), one.mul(step.lr(), step.setting("weight_decay")));
+      kept = all.mul(before, all.spread(share));
+    }
+    const auto moved = all.sub(kept, all.mul(all.sign(blend(beta1)), all.spread(step.lr())));
+    written.parameters.push_back(step.unless_left_out(moved, before));
+    written.first.push_back(step.unless_left_out(blend(beta2), step.first[i]));
+    if (i < step.steps.size()) {
+      const auto count =
+          call.emit.apply("add", {step.steps[i], call.emit.constant(1.0, step.steps[i].shape)});
+      written.steps.push_back(step.unless_left_out(count, step.steps[i]));
+    }
+  }
+  return written.all();
+}
+
 }  // namespace
 
 std::span<const Row> optimizer_rows() {
   static const std::array rows{
+      Row{.name = "lockstep::adagrad_step",
+          .lower = &adagrad_step,
+          .numbers = {"lr", "weight_decay", "lr_decay"},
+          .written = {"parameters", "first", "steps"},
+          .is_optimizer_step = true},
+      Row{.name = "lockstep::lion_step",
+          .lower = &lion_step,
+          .numbers = {"lr", "weight_decay"},
+          .written = {"parameters", "first", "steps"},
+          .is_optimizer_step = true},
       Row{.name = "lockstep::adam_step",
           .lower = &adam_step,
           .numbers = {"lr", "weight_decay"},
-          .written = {"parameters", "first", "second", "steps"}},
+          .written = {"parameters", "first", "second", "steps"},
+          .is_optimizer_step = true},
       Row{.name = "lockstep::sgd_step",
           .lower = &sgd_step,
           .numbers = {"lr", "momentum", "weight_decay"},
-          .written = {"parameters", "first", "steps"}},
+          .written = {"parameters", "first", "steps"},
+          .is_optimizer_step = true},
   };
   return rows;
 }

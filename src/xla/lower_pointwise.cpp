@@ -176,6 +176,14 @@ std::vector<Named> masked_fill(Call& call) {
                            whole(call, "self"))};
 }
 
+// Integers are never infinite.
+template <bool IsNegative>
+std::vector<Named> is_infinite(Call& call) {
+  const auto& self = call.tensor("self");
+  if (!at::isFloatingType(self.shape.dtype)) return {call.emit.constant(0.0, call.out())};
+  return {call.emit.compare("EQ", self, call.emit.constant(IsNegative ? -INFINITY : INFINITY, self.shape))};
+}
+
 std::vector<Named> zero(Call& call) { return {call.emit.constant(0.0, call.out())}; }
 std::vector<Named> fill(Call& call) { return {whole(call, "value")}; }
 
@@ -240,6 +248,8 @@ std::span<const Row> pointwise_rows() {
           .is_choice = true,
           .accepts = [](const Given& given) { return !given["self"].isNone(); }},
       Row{.name = "aten::masked_fill", .lower = &masked_fill, .like = "self", .numbers = {"value"}},
+      Row{.name = "aten::isneginf", .lower = &is_infinite<true>},
+      Row{.name = "aten::isposinf", .lower = &is_infinite<false>},
       Row{.name = "aten::zero", .lower = &zero, .like = "self"},
       Row{.name = "aten::fill", .lower = &fill, .like = "self", .numbers = {"value"}},
   };

@@ -16,7 +16,9 @@ std::string_view without_underscore(std::string_view name) {
 
 std::unordered_map<std::string_view, const Row*> make_table() {
   std::unordered_map<std::string_view, const Row*> table;
-  for (const auto rows : {pointwise_rows(), linear_rows(), loss_rows(), optimizer_rows()})
+  for (const auto rows :
+       {activation_rows(), convolution_rows(), index_rows(), linear_rows(), loss_rows(), norm_rows(),
+        optimizer_rows(), pointwise_rows(), pool_rows(), random_rows(), reduction_rows()})
     for (const auto& row : rows) table.emplace(row.name, &row);
   return table;
 }
@@ -32,6 +34,23 @@ const Row* find_row(std::string_view name) {
 c10::IValue Given::operator[](std::string_view name) const {
   const auto index = schema.argumentIndexWithName(name);
   return index ? values[static_cast<std::size_t>(*index)] : c10::IValue();
+}
+
+bool Given::has(std::string_view name) const {
+  const auto value = (*this)[name];
+  return value.isTensor() && value.toTensor().defined();
+}
+
+Shape Given::shape(std::string_view name) const {
+  const auto tensor = (*this)[name].toTensor();
+  return {tensor.sizes().vec(), tensor.scalar_type()};
+}
+
+Shapes Given::asked_for(Shapes gradients) const {
+  const auto mask = (*this)["output_mask"].toBoolList();
+  for (std::size_t i = 0; i < gradients.size(); ++i)
+    if (!mask.get(i)) gradients[i].reset();
+  return gradients;
 }
 
 const Argument* Call::find(std::string_view name) const {
@@ -88,6 +107,20 @@ std::vector<std::int64_t> Call::dimensions(std::string_view name, std::size_t ra
     if (dimension < 0) dimension += count;
   if (rank == 0) found.clear();
   return found;
+}
+
+const c10::IValue& Call::value(std::string_view name) const { return at(name).value; }
+std::vector<std::int64_t> Call::integers(std::string_view name) const { return value(name).toIntVector(); }
+
+std::vector<Named> Call::asked_for(const std::array<Named, 3>& gradients) const {
+  std::vector<Named> made;
+  const auto mask = at("output_mask").value.toBoolList();
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    if (!mask.get(i)) continue;
+    const auto& shape = out(made.size());
+    made.push_back(emit.reshape(emit.convert(gradients[i], shape.dtype), shape.sizes));
+  }
+  return made;
 }
 
 std::vector<std::int64_t> Call::list(std::size_t number) const {

@@ -1,5 +1,6 @@
 #include "xla/memories.h"
 
+#include "xla/capture.h"
 #include "xla/device.h"
 
 namespace lockstep::xla {
@@ -12,17 +13,21 @@ Memories& Memories::all() {
 
 Memory* Memories::make(Shape shape, c10::DeviceIndex device) {
   const std::lock_guard lock(device_mutex());
-  return new Memory{.shape = std::move(shape), .device = device, .id = next_id_++};
+  auto* const memory = new Memory{.shape = std::move(shape), .device = device, .id = next_id_++};
+  living_.emplace(memory->id, memory);
+  return memory;
 }
 
 void Memories::release(Memory* memory) {
   const std::lock_guard lock(device_mutex());
   set(*memory, {});
+  living_.erase(memory->id);
   delete memory;
 }
 
 void Memories::set(Memory& memory, Value value) {
   const std::lock_guard lock(device_mutex());
+  if (auto* const capture = current_capture()) capture->note_write(memory);
   if (memory.value && memory.value.node->buffer) --memory.value.node->holders;
   const bool is_pending = value && !value.node->buffer;
   if (value && value.node->buffer) ++value.node->holders;
@@ -31,6 +36,11 @@ void Memories::set(Memory& memory, Value value) {
   else
     pending_.erase(memory.id);
   memory.value = std::move(value);
+}
+
+Memory* Memories::find(std::int64_t id) const {
+  const auto found = living_.find(id);
+  return found == living_.end() ? nullptr : found->second;
 }
 
 std::vector<Memory*> Memories::pending(c10::DeviceIndex device) const {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <unordered_map>
 #include <vector>
 
 #include <c10/core/Device.h>
@@ -27,10 +28,13 @@ class Memories {
   Memory* make(Shape shape, c10::DeviceIndex device);
   void release(Memory* memory);
   void set(Memory& memory, Value value);
+  /// Null where its storage is gone.
+  Memory* find(std::int64_t id) const;
   /// Those of a device that hold what has not been computed, in the order in which they were made.
   std::vector<Memory*> pending(c10::DeviceIndex device) const;
 
  private:
+  std::unordered_map<std::int64_t, Memory*> living_;
   std::map<std::int64_t, Memory*> pending_;
   std::int64_t next_id_ = 0;
 };

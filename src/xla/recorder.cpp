@@ -1,6 +1,7 @@
 // The recorder: one boxed kernel for all operators of the device. An operator that has a lowering becomes a
 // node of the graph, with the shapes that LibTorch's kernel for Meta tells; the others run on the CPU.
 #include <algorithm>
+#include <chrono>
 #include <optional>
 
 #include <ATen/ATen.h>
@@ -13,9 +14,13 @@
 #include <lockstep/base/log.h>
 
 #include "xla/device.h"
+#include "xla/generator.h"
 #include "xla/lowering.h"
 
 namespace lockstep::xla {
+
+Counts& counted();
+
 namespace {
 
 using torch::jit::Stack;
@@ -63,8 +68,9 @@ class Recording {
   }
 
   void record(Stack* stack) {
-    begin_operator(*device_, /*is_optimizer_step=*/!row_.written.empty());
+    begin_operator(*device_, row_.is_optimizer_step);
     for (std::size_t i = 0; i < given_.size(); ++i) add_argument(i);
+    if (row_.is_random) node_->inputs.push_back(next_random_state(generator(), *device_));
     return_results(stack);
     note_operator(*device_);
   }
@@ -90,17 +96,16 @@ class Recording {
   }
 
   // Of the results of an operator that writes nothing.
-  std::vector<Shape> result_shapes() const {
+  Shapes result_shapes() const {
     const Given given{op_.schema(), given_};
-    if (!row_.like.empty()) {
-      const auto like = given[row_.like].toTensor();
-      return {{like.sizes().vec(), like.scalar_type()}};
-    }
+    if (!row_.like.empty()) return {given.shape(row_.like)};
     if (row_.is_truth || row_.is_choice) return {shape_together(given)};
-    std::vector<Shape> shapes;
+    Shapes shapes;
+    if (row_.shapes != nullptr) shapes = row_.shapes(given);
+    if (!shapes.empty()) return shapes;
     for (const auto& result : meta_results())
       for_each_tensor(result, [&](const at::Tensor& tensor) {
-        shapes.push_back({tensor.sizes().vec(), tensor.scalar_type()});
+        shapes.push_back(Shape{tensor.sizes().vec(), tensor.scalar_type()});
       });
     return shapes;
   }
@@ -115,11 +120,11 @@ class Recording {
     const auto shapes = result_shapes();
     for (const auto i : empty) {
       const auto place = i - (given_.size() - shapes.size());
-      if (place < shapes.size()) given_[i].toTensor().resize_(shapes[place].sizes);
+      if (place < shapes.size() && shapes[place]) given_[i].toTensor().resize_(shapes[place]->sizes);
     }
   }
 
-  // What is written, in the order of the arguments; for operators that write nothing, their results.
+  // What is written, in the order of the arguments, and results that are not what is written.
   void infer_outputs() {
     grow_outs();
     for (std::size_t i = 0; i < given_.size(); ++i)
@@ -127,11 +132,15 @@ class Recording {
         for_each_tensor(given_[i], [&](const at::Tensor& tensor) { written_.push_back(tensor); });
     for (const auto& tensor : written_)
       node_->outputs.push_back({tensor.sizes().vec(), tensor.scalar_type()});
-    if (written_.empty()) node_->outputs = result_shapes();
+    const bool has_results_beside = !row_.written.empty() && !op_.schema().returns().empty();
+    if (written_.empty() || has_results_beside) results_ = result_shapes();
+    for (const auto& result : results_)
+      if (result) node_->outputs.push_back(*result);
   }
 
   bool writes(std::size_t i) const {
     if (row_.written.empty()) return is_written(arguments()[i]);
+    if (row_.writes != nullptr && !row_.writes({op_.schema(), given_})) return false;
     return std::ranges::find(row_.written, arguments()[i].name()) != row_.written.end();
   }
 
@@ -171,8 +180,14 @@ class Recording {
     argument.count = static_cast<int>(node_->inputs.size()) - argument.first;
     const bool is_value = argument.count == 0;
     if (is_value) argument.first = -1;
-    if (is_value && !value.isTensor() && !value.isTensorList()) argument.value = value;
+    if (is_value && !value.isTensor() && !value.isTensorList() && !value.isGenerator())
+      argument.value = value;
     node_->arguments.push_back(std::move(argument));
+  }
+
+  std::optional<at::Generator> generator() const {
+    const auto given = Given{op_.schema(), given_}["generator"];
+    return given.isGenerator() ? std::optional(given.toGenerator()) : std::nullopt;
   }
 
   // A tensor of the CPU without dimensions is a number.
@@ -193,17 +208,19 @@ class Recording {
   // exact.
   Value number(const at::Scalar& scalar) const {
     auto dtype = first_.scalar_type();
-    if (!row_.written.empty()) dtype = at::kDouble;
+    if (row_.is_optimizer_step) dtype = at::kDouble;
     if (!at::isFloatingType(dtype) && scalar.isFloatingPoint()) dtype = at::kFloat;
     return number_value(scalar.toDouble(), dtype, *device_);
   }
 
   void return_results(Stack* stack) {
-    std::vector<at::Tensor> made = written_;
-    for (std::size_t i = 0; i < node_->outputs.size(); ++i) {
-      const auto& shape = node_->outputs[i];
-      if (written_.empty()) made.push_back(make_tensor(shape.sizes, shape.dtype, *device_));
-      write(made[i], {node_, i});
+    std::size_t output = 0;
+    for (const auto& tensor : written_) write(tensor, {node_, output++});
+    std::vector<at::Tensor> made;
+    if (row_.written.empty()) made = written_;
+    for (const auto& shape : results_) {
+      made.push_back(shape ? make_tensor(shape->sizes, shape->dtype, *device_) : at::Tensor());
+      if (shape) write(made.back(), {node_, output++});
     }
     torch::jit::drop(*stack, given_.size());
     if (op_.schema().returns().empty()) return;
@@ -215,6 +232,7 @@ class Recording {
   std::vector<c10::IValue> given_;
   std::shared_ptr<Node> node_;
   std::vector<at::Tensor> written_;
+  Shapes results_;
   std::optional<c10::DeviceIndex> device_;
   at::Tensor first_;
   bool has_known_types_ = true, has_host_tensor_ = false;
@@ -222,7 +240,10 @@ class Recording {
 
 void run_on_cpu(const c10::OperatorHandle& op, Stack* stack) {
   note_fallback(c10::toString(op.operator_name()));
+  const auto begin = std::chrono::steady_clock::now();
   at::native::cpu_fallback(op, stack);
+  const std::lock_guard lock(device_mutex());
+  counted().on_cpu_seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
 void run_or_record(const c10::OperatorHandle& op, Stack* stack) {
@@ -234,6 +255,13 @@ void run_or_record(const c10::OperatorHandle& op, Stack* stack) {
     if (recording.is_possible() && recording.has_known_shapes()) return recording.record(stack);
   }
   run_on_cpu(op, stack);
+}
+
+// These LibTorch would take apart, for its own kernels to put them together again.
+TORCH_LIBRARY_IMPL(aten, XLA, library) {
+  for (const auto* const whole :
+       {"convolution", "convolution_backward", "native_layer_norm", "native_group_norm"})
+    library.impl(whole, torch::CppFunction::makeFromBoxedFunction<&run_or_record>());
 }
 
 TORCH_LIBRARY_IMPL(_, XLA, library) {

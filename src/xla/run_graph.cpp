@@ -1,14 +1,18 @@
 // Runs: what tensors hold and has not been computed becomes one program, which is looked up by the structure
 // of its graph, so that its text is written once.
 #include <algorithm>
-#include <cstring>
+#include <optional>
 #include <unordered_map>
+#include <unordered_set>
 
 #include <lockstep/base/error.h>
+#include <lockstep/base/log.h>
 
+#include "xla/capture.h"
 #include "xla/device.h"
-#include "xla/lowering.h"
 #include "xla/memories.h"
+#include "xla/plan.h"
+#include "xla/run_graph.h"
 
 namespace lockstep::xla {
 namespace {
@@ -23,6 +27,7 @@ struct State {
   std::int64_t operators_since_run = 0;
   std::map<c10::DeviceIndex, bool> has_stepped = {};
   std::unordered_map<std::string, std::shared_ptr<const Executable>> by_structure = {};
+  std::unordered_map<std::string, std::unordered_set<std::string>> shapes_by_skeleton = {};
 };
 
 State& state() {
@@ -30,177 +35,53 @@ State& state() {
   return *made;
 }
 
-// The nodes that results need, each behind its inputs.
-class Order {
- public:
-  explicit Order(const std::vector<Value>& results) {
-    for (const auto& result : results) visit(result.node.get());
-  }
-  const std::vector<Node*>& nodes() const { return nodes_; }
-  std::size_t place_of(const Node* node) const { return places_.at(node); }
-
- private:
-  // Without recursion, as graphs are deep.
-  void visit(Node* root) {
-    std::vector<std::pair<Node*, std::size_t>> path{{root, 0}};
-    while (!path.empty()) {
-      auto& [node, next] = path.back();
-      if (places_.contains(node)) {
-        path.pop_back();
-      } else if (next < node->inputs.size()) {
-        auto* const input = node->inputs[next++].node.get();
-        if (!places_.contains(input)) path.emplace_back(input, 0);
-      } else {
-        places_.emplace(node, nodes_.size());
-        nodes_.push_back(node);
-        path.pop_back();
-      }
-    }
-  }
-
-  std::vector<Node*> nodes_;
-  std::unordered_map<const Node*, std::size_t> places_;
-};
-
-// The bytes that tell graphs apart which are not the same program.
-class Structure {
- public:
-  void add(std::int64_t number) { bytes_.append(reinterpret_cast<const char*>(&number), sizeof number); }
-  void add(double number) { bytes_.append(reinterpret_cast<const char*>(&number), sizeof number); }
-  void add(const void* address) { add(static_cast<std::int64_t>(reinterpret_cast<std::intptr_t>(address))); }
-  void add(const Shape& shape) {
-    add(static_cast<std::int64_t>(shape.dtype));
-    add(static_cast<std::int64_t>(shape.sizes.size()));
-    for (const auto size : shape.sizes) add(size);
-  }
-  void add(const c10::IValue& value) {
-    add(static_cast<std::int64_t>(value.type()->kind()));
-    if (value.isNone()) return;
-    if (value.isInt()) return add(value.toInt());
-    if (value.isBool()) return add(static_cast<std::int64_t>(value.toBool()));
-    if (value.isDouble()) return add(value.toDouble());
-    if (value.isScalar()) return add(value.toScalar().toDouble());
-    bytes_ += c10::str(value);
-    bytes_ += ';';
-  }
-  void add(const Node& node, const Order& order) {
-    add(static_cast<const void*>(node.row));
-    add(static_cast<const void*>(node.schema));
-    for (const auto& output : node.outputs) add(output);
-    for (const auto& input : node.inputs) {
-      add(static_cast<std::int64_t>(order.place_of(input.node.get())));
-      add(static_cast<std::int64_t>(input.output));
-    }
-    for (const auto& argument : node.arguments) {
-      add(static_cast<std::int64_t>(argument.first));
-      add(static_cast<std::int64_t>(argument.count));
-      if (argument.first < 0) add(argument.value);
-    }
-  }
-  const std::string& bytes() const { return bytes_; }
-
- private:
-  std::string bytes_;
-};
-
-// A graph that is to run: arrays in, results out, and which array each result may overwrite.
-class Run {
- public:
-  explicit Run(std::vector<Memory*> memories) : memories_(std::move(memories)) {
-    for (const auto* const memory : memories_)
-      if (std::ranges::find(results_, memory->value) == results_.end()) results_.push_back(memory->value);
-    order_.emplace(results_);
-    for (auto* const node : order_->nodes())
-      if (node->buffer) arrays_.push_back(node);
-    choose_overwritten();
-  }
-
-  std::string structure() const {
-    Structure structure;
-    for (const auto* const node : order_->nodes()) structure.add(*node, *order_);
-    for (const auto& result : results_) {
-      structure.add(static_cast<std::int64_t>(order_->place_of(result.node.get())));
-      structure.add(static_cast<std::int64_t>(result.output));
-    }
-    for (const auto result : overwritten_by_) structure.add(result);
-    return structure.bytes();
-  }
-
-  std::string text() const;
-
-  void run(const Executable& program, c10::DeviceIndex device) {
-    std::vector<std::shared_ptr<Buffer>> inputs;
-    for (const auto* const array : arrays_) inputs.push_back(array->buffer);
-    const auto made = program.run(device, inputs);
-    std::vector<Value> values;
-    for (std::size_t i = 0; i < results_.size(); ++i)
-      values.push_back(array_value(made[i], results_[i].shape()));
-    for (auto* const memory : memories_) {
-      const auto place = std::ranges::find(results_, memory->value) - results_.begin();
-      Memories::all().set(*memory, values[static_cast<std::size_t>(place)]);
-    }
-  }
-
- private:
-  // An array that no tensor holds any more gives its memory to a result of its shape.
-  void choose_overwritten() {
-    std::vector<bool> is_taken(results_.size());
-    for (const auto* const array : arrays_) {
-      overwritten_by_.push_back(-1);
-      if (array->holders > 0 || array->is_shared) continue;
-      for (std::size_t i = 0; i < results_.size(); ++i) {
-        if (is_taken[i] || results_[i].shape() != array->outputs.front()) continue;
-        is_taken[i] = true;
-        overwritten_by_.back() = static_cast<std::int64_t>(i);
-        break;
-      }
-    }
-  }
-
-  std::vector<Memory*> memories_;
-  std::vector<Value> results_;
-  std::optional<Order> order_;
-  std::vector<Node*> arrays_;
-  std::vector<std::int64_t> overwritten_by_;  ///< by array; -1: none
-};
-
-std::string parameters_text(const std::vector<Node*>& arrays,
-                            const std::vector<std::int64_t>& overwritten_by) {
-  std::string text;
-  for (std::size_t i = 0; i < arrays.size(); ++i) {
-    text += (i > 0 ? ", %p" : "%p") + std::to_string(i) + ": " + type_text(arrays[i]->outputs.front());
-    if (overwritten_by[i] >= 0)
-      text += " {tf.aliasing_output = " + std::to_string(overwritten_by[i]) + " : i32}";
-  }
-  return text;
+std::vector<Value> distinct_values(const std::vector<Memory*>& memories) {
+  std::vector<Value> values;
+  for (const auto* const memory : memories)
+    if (std::ranges::find(values, memory->value) == values.end()) values.push_back(memory->value);
+  return values;
 }
 
-std::string Run::text() const {
-  Emitter emit;
-  std::vector<std::vector<Named>> made;
-  std::size_t parameters = 0;
-  for (const auto* const node : order_->nodes()) {
-    if (node->buffer) {
-      made.push_back({{"%p" + std::to_string(parameters++), node->outputs.front()}});
-      continue;
+// An array that no tensor holds any more gives its memory to a result of its shape.
+std::vector<std::int64_t> overwritten_by(const Plan& plan) {
+  const auto& results = plan.results();
+  std::vector<bool> is_taken(results.size());
+  std::vector<std::int64_t> chosen;
+  for (const auto* const array : plan.arrays()) {
+    chosen.push_back(-1);
+    if (array->holders > 0 || array->is_shared) continue;
+    for (std::size_t i = 0; i < results.size(); ++i) {
+      if (is_taken[i] || results[i].shape() != array->outputs.front()) continue;
+      is_taken[i] = true;
+      chosen.back() = static_cast<std::int64_t>(i);
+      break;
     }
-    std::vector<Named> inputs;
-    for (const auto& input : node->inputs)
-      inputs.push_back(made[order_->place_of(input.node.get())][input.output]);
-    Call call(emit, *node, inputs);
-    made.push_back(node->row->lower(call));
   }
-  std::string types, names;
-  for (const auto& result : results_) {
-    const auto& named = made[order_->place_of(result.node.get())][result.output];
-    types += (types.empty() ? "" : ", ") + type_text(named.shape);
-    names += (names.empty() ? "" : ", ") + named.name;
-  }
-  return "func.func public @main(" + parameters_text(arrays_, overwritten_by_) + ") -> (" + types + ") {\n" +
-         emit.text() + "  return " + names + " : " + types + "\n}\n";
+  return chosen;
+}
+
+// Programs of training steps are large; what is made anew for other shapes beside them matters little.
+constexpr std::size_t kLargeSkeleton = 4096;
+
+void note_new_shapes(const Plan& plan) {
+  auto skeleton = plan.skeleton();
+  if (skeleton.size() < kLargeSkeleton) return;
+  auto& shapes = state().shapes_by_skeleton[std::move(skeleton)];
+  if (!shapes.insert(plan.structure({})).second || shapes.size() == 1) return;
+  ++state().counts.recompiled_for_shapes;
+  warn_once("xla.shapes",
+            "XLA compiles a step once more, for a batch of another size: drop_last of the data loader leaves "
+            "out a short last batch");
 }
 
 }  // namespace
+
+std::shared_ptr<const Executable> program_of(const Plan& plan, const std::vector<std::int64_t>& overwritten) {
+  auto& program = state().by_structure[plan.structure(overwritten)];
+  if (program) return program;
+  note_new_shapes(plan);
+  return program = device_programs().get(plan.text(overwritten));
+}
 
 void set_client(std::shared_ptr<const Client> client, std::optional<std::filesystem::path> cache) {
   state().programs = std::make_unique<CompileCache>(client, std::move(cache));
@@ -220,21 +101,31 @@ Counts counts() {
 
 void run_graph(c10::DeviceIndex device) {
   state().operators_since_run = 0;
-  auto memories = Memories::all().pending(device);
+  const auto memories = Memories::all().pending(device);
   if (memories.empty()) return;
-  Run run(std::move(memories));
-  auto& program = state().by_structure[run.structure()];
-  if (!program) program = device_programs().get(run.text());
-  run.run(*program, device);
+  const Plan plan(distinct_values(memories));
+  const auto program = program_of(plan, overwritten_by(plan));
+  std::vector<std::shared_ptr<Buffer>> inputs;
+  for (const auto* const array : plan.arrays()) inputs.push_back(array->buffer);
+  const auto made = program->run(device, inputs);
+  std::vector<Value> values;
+  for (std::size_t i = 0; i < made.size(); ++i)
+    values.push_back(array_value(made[i], plan.results()[i].shape()));
+  for (auto* const memory : memories) {
+    const auto place = std::ranges::find(plan.results(), memory->value) - plan.results().begin();
+    Memories::all().set(*memory, values[static_cast<std::size_t>(place)]);
+  }
   ++state().counts.runs;
 }
 
 void synchronize_device(c10::DeviceIndex device) {
   const std::lock_guard lock(device_mutex());
+  refuse_in_capture("the host waits for the device");
   run_graph(device);
 }
 
 void begin_operator(c10::DeviceIndex device, bool is_optimizer_step) {
+  if (current_capture() != nullptr) return;
   auto& has_stepped = state().has_stepped[device];
   if (has_stepped && !is_optimizer_step) run_graph(device);
   has_stepped = is_optimizer_step;
@@ -242,7 +133,7 @@ void begin_operator(c10::DeviceIndex device, bool is_optimizer_step) {
 
 void note_operator(c10::DeviceIndex device) {
   ++state().counts.operators;
-  if (++state().operators_since_run > kMostOperators) run_graph(device);
+  if (++state().operators_since_run > kMostOperators && current_capture() == nullptr) run_graph(device);
 }
 
 }  // namespace lockstep::xla

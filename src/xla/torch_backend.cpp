@@ -2,7 +2,6 @@
 // the generator, and who owns memory.
 #include <algorithm>
 
-#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
 #include <ATen/detail/XLAHooksInterface.h>
 #include <c10/core/Allocator.h>
@@ -12,7 +11,9 @@
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
 
+#include "xla/capture.h"
 #include "xla/device.h"
+#include "xla/generator.h"
 
 namespace lockstep::xla {
 
@@ -64,7 +65,6 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   void recordDataPtrOnStream(const c10::DataPtr&, const Stream&) const override {}
 };
 
-// Random numbers are drawn on the CPU so far: the device's generator is one of the CPU's kind.
 class Hooks final : public at::XLAHooksInterface {
  public:
   void init() const override {}
@@ -74,12 +74,11 @@ class Hooks final : public at::XLAHooksInterface {
   std::string showConfig() const override { return "XLA through PJRT"; }
   DeviceIndex deviceCount() const override { return Guard().deviceCount(); }
   DeviceIndex getCurrentDevice() const override { return current; }
-  const at::Generator& getDefaultGenerator(DeviceIndex /*device*/) const override {
-    static const auto generator = at::detail::createCPUGenerator();
-    return generator;
+  const at::Generator& getDefaultGenerator(DeviceIndex device) const override {
+    return default_generator(device < 0 ? current : device);
   }
-  at::Generator getNewGenerator(DeviceIndex /*device*/) const override {
-    return at::detail::createCPUGenerator();
+  at::Generator getNewGenerator(DeviceIndex device) const override {
+    return make_device_generator(device < 0 ? current : device);
   }
   at::Allocator* getPinnedMemoryAllocator() const override { return c10::GetCPUAllocator(); }
   bool isPinnedPtr(const void* /*data*/) const override { return false; }
@@ -126,6 +125,7 @@ Fallback fallback = Fallback::kCpu;
 void set_fallback(Fallback chosen) { fallback = chosen; }
 
 void note_fallback(const std::string& name) {
+  refuse_in_capture(name + " runs on the CPU");
   {
     const std::lock_guard lock(device_mutex());
     ++counted().on_cpu[name];

@@ -119,7 +119,7 @@ TEST(Advise, ActivationsAreEstimatedOrGiven) {
   EXPECT_EQ(row_of(advise(question), "ddp").activations_bytes, 4 * 1600 * 1000 * 17 / 16);
   question.activation_bytes = 160 * kMiB;
   EXPECT_EQ(row_of(advise(question), "ddp").activations_bytes, 160 * kMiB);
-  const auto& again = row_of(advise(question), "fsdp FULL_SHARD, activations computed again");
+  const auto again = row_of(advise(question), "fsdp FULL_SHARD, activations computed again");
   EXPECT_EQ(again.activations_bytes, 10 * kMiB + 16 * kMiB);  // inputs of blocks, and one block
   question.model = {.parameters = kParameters};               // of which no blocks are known
   for (const auto& row : advise(question).strategies)

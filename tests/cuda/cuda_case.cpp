@@ -1,7 +1,11 @@
-// What becomes of CUDA in this process: `cuda_case load` makes LibTorch able to use it, as ranks do, and
-// `cuda_case cpu` trains a step on the CPU. Prints {"error", "has_plugin", "mapped": [libraries],
-// "rss_bytes"}.
+// What becomes of CUDA in this process: `cuda_case load` makes LibTorch able to use it, as ranks do,
+// `cuda_case rank DEVICES LOCAL_RANK` as the rank of that number does, `cuda_case segments` with expandable
+// segments, `cuda_case late` with those asked for too late; `cuda_case usable` looks for devices that have
+// memory, and `cuda_case cpu` trains a step on the CPU. Prints {"error", "has_plugin", "mapped": [libraries],
+// "rss_bytes", and what the stand-ins for libraries have seen}.
 #include <unistd.h>
+
+#include <dlfcn.h>
 
 #include <cstdio>
 #include <fstream>
@@ -28,6 +32,20 @@ void train_on_cpu() {
   optimizer->step();
 }
 
+// What a stand-in says; empty without one.
+std::string said(const char* function) {
+  const auto say = reinterpret_cast<const char* (*)()>(::dlsym(RTLD_DEFAULT, function));
+  return say != nullptr ? say() : "";
+}
+
+bool is_driver_started() {
+  void* const driver = ::dlopen("libcuda.so.1", RTLD_NOW);
+  const auto count =
+      driver != nullptr ? reinterpret_cast<int (*)(int*)>(::dlsym(driver, "cuDeviceGetCount")) : nullptr;
+  int devices = 0;
+  return count != nullptr && count(&devices) == 0;
+}
+
 std::set<std::string> mapped_libraries() {
   std::set<std::string> found;
   std::ifstream maps("/proc/self/maps");
@@ -48,17 +66,31 @@ std::int64_t resident_bytes() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const std::string_view what = argc == 2 ? argv[1] : "";
-  if (what != "load" && what != "cpu") {
-    std::fputs("usage: cuda_case load|cpu\n", stderr);
+  const std::string_view what = argc >= 2 ? argv[1] : "";
+  if ((what == "rank" ? argc != 4 : argc != 2) ||
+      (what != "load" && what != "cpu" && what != "rank" && what != "segments" && what != "late" &&
+       what != "usable")) {
+    std::fputs("usage: cuda_case load|cpu|segments|late|usable|rank DEVICES LOCAL_RANK\n", stderr);
     return 2;
   }
   nlohmann::json result{{"error", ""}, {"has_plugin", false}};
   try {
     if (what == "cpu") {
       train_on_cpu();
+    } else if (what == "usable") {
+      result["usable"] = ls::find_usable_cuda_devices();
+      result["is_driver_started"] = is_driver_started();
     } else {
+      if (what == "segments") lockstep::detail::ask_for_expandable_segments();
+      if (what == "rank") {
+        const auto plan = ls::devices_to_run_on("gpu", std::string(argv[2]));
+        ls::show_device_of_rank(plan, std::stoi(argv[3]));
+        result["index"] = ls::device_of_rank(plan, std::stoi(argv[3])).index();
+      }
       ls::find_accelerator("cuda")->load();
+      if (what == "late") lockstep::detail::ask_for_expandable_segments();
+      result["settings"] = said("fake_settings_at_load");
+      result["visible"] = said("fake_visible_at_load");
       result["has_plugin"] = lockstep::detail::load_cuda_plugin() != nullptr;
     }
   } catch (const std::exception& error) {

@@ -30,10 +30,10 @@ class Case(unittest.TestCase):
 
     def run_case(self, what, plugin="/none", **environment):
         environment = {"LD_LIBRARY_PATH": str(self.folder), "LOCKSTEP_CUDA_LIBRARY": str(plugin), **environment}
-        result = subprocess.run([BUILD / "bin/cuda_case", what], capture_output=True, text=True, timeout=60,
+        result = subprocess.run([BUILD / "bin/cuda_case", *what.split()], capture_output=True, text=True, timeout=60,
                                 env={**os.environ, **environment})
         self.assertEqual(result.returncode, 0, result.stderr)
-        return json.loads(result.stdout)
+        return {"stderr": result.stderr, **json.loads(result.stdout)}
 
     def error(self, **environment):
         return self.run_case("load", **environment)["error"]
@@ -51,19 +51,38 @@ class TestErrors(Case):
         self.add(FAKES / "libtorch_cuda.so")
         self.check(self.error(FAKE_DEVICES="0"), "there is no driver of NVIDIA", "libcuda.so.1", "container toolkit")
 
+    def test_a_driver_that_is_none(self):
+        """A file of that name without the driver's functions, as some containers have it."""
+        self.add(FAKES / "libtorch_cuda.so")
+        (self.folder / "libcuda.so.1").symlink_to(NVML)
+        self.check(self.error(FAKE_DEVICES="0"), "there is no driver of NVIDIA", "undefined symbol: cu", "container toolkit")
+
     def test_a_driver_that_is_too_old(self):
         self.add(FAKES / "libtorch_cuda.so", FAKES / "libcuda.so.1")
         self.check(self.error(FAKE_DRIVER="12040"), "driver is too old", "expected a driver for CUDA 13.0", "got one for CUDA 12.4")
 
     def test_a_driver_that_does_not_start(self):
         self.add(FAKES / "libtorch_cuda.so", FAKES / "libcuda.so.1")
-        self.check(self.error(FAKE_START="803"), "driver does not start", "driver combination (803)", "nvidia-smi")
+        self.check(self.error(FAKE_START="803"), "driver does not start", "driver combination (803)", "nvidia-smi", "dmesg")
+        self.check(self.error(FAKE_START="999"), "driver does not start", "an unknown error (999)")
 
     def test_no_visible_device(self):
         self.add(FAKES / "libtorch_cuda.so", FAKES / "libcuda.so.1")
         for environment in ({"FAKE_DEVICES": "0"}, {"FAKE_START": "100"}):
             self.check(self.error(**environment), "shows this process no device", "nvidia-smi")
         self.check(self.error(FAKE_START="100", CUDA_VISIBLE_DEVICES="7"), 'CUDA_VISIBLE_DEVICES="7"', "hides devices")
+
+    def test_a_libtorch_that_finds_nothing_where_the_driver_does(self):
+        self.add(FAKES / "libtorch_cuda.so", FAKES / "libcuda.so.1")
+        self.check(self.error(FAKE_BLIND="1"), "LibTorch does not find its CUDA", "CUDA was asked for before", "before torch::manual_seed()")
+        self.check(self.error(FAKE_BLIND="1", LD_PRELOAD=str(FAKES / "libtorch_cuda.so")), "no device that it can use")
+
+    def test_a_driver_without_its_management_library(self):
+        self.add(FAKES / "libtorch_cuda.so", FAKES / "libcuda.so.1")
+        result = subprocess.run([BUILD / "bin/digits", "--trainer.accelerator", "gpu", "--run_dir", self.folder / "run"], capture_output=True,
+                                text=True, timeout=60, env={**os.environ, "LD_LIBRARY_PATH": str(self.folder)})
+        self.assertEqual(result.returncode, 2)
+        self.check(result.stderr, "accelerator cuda is not there", "management library shows no device", "CUDA_VISIBLE_DEVICES may hide devices")
 
     def test_of_programs(self):
         """Ranks are not even started where the management library shows no device."""
@@ -79,10 +98,50 @@ class TestErrors(Case):
         self.check(result.stderr, "accelerator cuda is not there", "there is no driver of NVIDIA", "container toolkit")
 
 
+class TestDevices(Case):
+    def setUp(self):
+        super().setUp()
+        self.add(FAKES / "libtorch_cuda.so", FAKES / "libcuda.so.1", NVML)
+
+    def test_one_that_another_process_has_is_not_usable(self):
+        """The process that asks can still fork: it has not started the driver."""
+        found = self.run_case("usable")
+        self.assertEqual((found["error"], found["usable"], found["is_driver_started"]), ("", [0, 1], False))
+        self.assertEqual(self.run_case("usable", FAKE_OCCUPIED="GPU-fake")["usable"], [1])
+        self.assertEqual(self.run_case("usable", FAKE_OCCUPIED="1")["usable"], [0])
+        self.assertEqual(self.run_case("usable", FAKE_START="803")["usable"], [])
+        self.assertEqual(self.run_case("usable", FAKE_MIG="1", FAKE_OCCUPIED="MIG-fake-2")["usable"], [0, 2])
+
+    def test_whole_devices_are_not_hidden(self):
+        found = self.run_case("rank 2 1")
+        self.assertEqual((found["error"], found["visible"], found["index"]), ("", "", 1))
+        self.assertEqual(self.run_case("rank GPU-fa 0", CUDA_VISIBLE_DEVICES="1,0")["index"], 1)
+
+    def test_a_rank_on_a_part_of_a_device_sees_it_alone(self):
+        for rank, part in enumerate(("MIG-fake-0", "MIG-fake-2", "1")):
+            found = self.run_case(f"rank -1 {rank}", FAKE_MIG="1")
+            self.assertEqual((found["error"], found["visible"], found["index"]), ("", part, 0))
+        found = self.run_case("rank MIG-fake-2 0", FAKE_MIG="1", CUDA_VISIBLE_DEVICES="0")
+        self.assertEqual((found["error"], found["visible"]), ("", "MIG-fake-2"))
+        self.check(self.run_case("rank MIG-other 0", FAKE_MIG="1")["error"], "no or more than one device is called MIG-other",
+                   "MIG-fake-0, MIG-fake-2, 1")
+
+    def test_expandable_segments_are_asked_for_before_the_library_is_loaded(self):
+        self.assertEqual(self.run_case("load")["settings"], "")
+        self.check(self.run_case("late")["stderr"], "expandable_segments = true has no effect", "loaded already")
+        found = self.run_case("segments")
+        self.assertEqual((found["error"], found["settings"], found["stderr"]), ("", "expandable_segments:True", ""))
+        for variable in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"):
+            self.assertEqual(self.run_case("segments", **{variable: "max_split_size_mb:64"})["settings"],
+                             "max_split_size_mb:64,expandable_segments:True")
+            self.assertEqual(self.run_case("segments", **{variable: "expandable_segments:False"})["settings"],
+                             "expandable_segments:False")
+
+
 class TestGpuCase(Case):
     def test_says_that_there_is_no_gpu(self):
         self.add(FAKES / "libtorch_cuda.so")
-        for part in ("kernels", "nccl", "speed"):
+        for part in ("kernels", "nccl", "speed", "steps"):
             result = subprocess.run([BUILD / "bin/gpu_case", part], capture_output=True, text=True, timeout=60,
                                     env={**os.environ, "LD_LIBRARY_PATH": str(self.folder)})
             self.assertEqual((result.returncode, result.stdout), (2, ""), result.stderr)

@@ -1,6 +1,7 @@
 // LibTorch's library for CUDA as a test wants it: it was built with CUDA 13.0 and NCCL 2.29.7, finds devices
-// where FAKE_DEVICES says so and the driver is new enough, and runs nothing. FAKE_NCCL is the version of the
-// NCCL that is loaded.
+// where FAKE_DEVICES says so, the driver is new enough and FAKE_BLIND is not set, and runs nothing. FAKE_NCCL
+// is the version of the NCCL that is loaded. It keeps what its allocator and the driver were told when it was
+// loaded.
 #include <cstdint>
 #include <cstdlib>
 #include <string>
@@ -16,10 +17,19 @@ int number_of(const char* name, int otherwise) {
   return text != nullptr ? std::atoi(text) : otherwise;
 }
 
+std::string text_of(const char* name) {
+  const char* const text = std::getenv(name);
+  return text != nullptr ? text : "";
+}
+
+const std::string settings_at_load = text_of("PYTORCH_ALLOC_CONF") + text_of("PYTORCH_CUDA_ALLOC_CONF");
+const std::string visible_at_load = text_of("CUDA_VISIBLE_DEVICES");
+
 // LibTorch asks for the class of that name.
 struct CUDAHooks final : at::CUDAHooksInterface {
   explicit CUDAHooks(at::CUDAHooksArgs /*none*/) {}
   bool hasCUDA() const override {
+    if (number_of("FAKE_BLIND", 0) != 0) return false;
     return number_of("FAKE_DEVICES", 2) > 0 && number_of("FAKE_START", 0) == 0 &&
            number_of("FAKE_DRIVER", 13000) >= 13000;
   }
@@ -43,3 +53,5 @@ extern "C" FAKE_TORCH_API int ncclGetVersion(int* version) {
   *version = number_of("FAKE_NCCL", 22907);
   return 0;
 }
+extern "C" FAKE_TORCH_API const char* fake_settings_at_load() { return settings_at_load.c_str(); }
+extern "C" FAKE_TORCH_API const char* fake_visible_at_load() { return visible_at_load.c_str(); }

@@ -1,9 +1,10 @@
-// What of liblockstep_cuda.so needs a GPU, on the first one of this machine: `gpu_case kernels|nccl|speed`.
-// Prints a line of JSON per check, {"check", "ok", ...}, and ends with 1 where one failed, with 2 where there
-// is no GPU. tools/gpu_check.sh runs it.
+// What of liblockstep_cuda.so needs a GPU, on the first one of this machine: `gpu_case
+// kernels|nccl|speed|steps`. Prints a line of JSON per check, {"check", "ok", ...}, and ends with 1 where one
+// failed, with 2 where there is no GPU. tools/gpu_check.sh runs it.
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
@@ -20,6 +21,8 @@
 #include "comm/c10d.h"
 #include "comm/collectives/device_collectives.h"
 #include "device/cuda_plugin.h"
+#include "gpu_case.h"
+#include "parallel/sharded/block_quantizer.h"
 
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
@@ -32,13 +35,17 @@ const c10::Device kGpu(c10::kCUDA, 0);
 
 bool has_failed = false;
 
-void report(const std::string& check, bool is_ok, json more = json::object()) {
+}  // namespace
+
+void report(const std::string& check, bool is_ok, json more) {
   has_failed = has_failed || !is_ok;
   more["check"] = check;
   more["ok"] = is_ok;
   std::puts(more.dump().c_str());
   std::fflush(stdout);
 }
+
+namespace {
 
 std::int64_t different(const at::Tensor& on_gpu, const at::Tensor& expected) {
   return (on_gpu.to(at::kCPU) != expected).sum().item<std::int64_t>();
@@ -133,15 +140,76 @@ void check_copies() {
          {{"error", error}, {"elements_of_other_bits", count}});
 }
 
+// Codes and scales of the CPU, and what they stand for.
+void check_quantizer() {
+  const auto& kernels = own_cuda_kernels();
+  for (const auto bits : {CodeBits::k8, CodeBits::k4}) {
+    constexpr std::int64_t kElements = 100003;
+    const auto values = torch::randn({kElements}), restored = at::zeros({kElements});
+    const auto codes = at::zeros({code_bytes(kElements, bits)}, at::kByte);
+    const auto scales = at::zeros({block_count(kElements)});
+    quantize(values.const_data_ptr<float>(), kElements, bits, codes.mutable_data_ptr<std::uint8_t>(),
+             scales.mutable_data_ptr<float>());
+    dequantize(codes.const_data_ptr<std::uint8_t>(), scales.const_data_ptr<float>(), kElements, bits,
+               restored.mutable_data_ptr<float>());
+    const auto on_gpu = values.to(kGpu), gpu_restored = at::zeros_like(on_gpu);
+    const auto gpu_codes = at::zeros_like(codes, kGpu), gpu_scales = at::zeros_like(scales, kGpu);
+    const int first = kernels.quantize({.values = on_gpu.const_data_ptr<float>(),
+                                        .elements = kElements,
+                                        .codes = gpu_codes.mutable_data_ptr<std::uint8_t>(),
+                                        .scales = gpu_scales.mutable_data_ptr<float>(),
+                                        .bits = static_cast<int>(bits)},
+                                       current_cuda_stream());
+    const int second = kernels.dequantize({.codes = gpu_codes.const_data_ptr<std::uint8_t>(),
+                                           .scales = gpu_scales.const_data_ptr<float>(),
+                                           .elements = kElements,
+                                           .values = gpu_restored.mutable_data_ptr<float>(),
+                                           .bits = static_cast<int>(bits)},
+                                          current_cuda_stream());
+    const auto count =
+        different(gpu_codes, codes) + different(gpu_scales, scales) + different(gpu_restored, restored);
+    report("quantize has the CPU's bits", first == 0 && second == 0 && count == 0,
+           {{"bits", static_cast<int>(bits)}, {"elements_of_other_bits", count}});
+  }
+}
+
+// By ls::cross_entropy() on both: LibTorch's operator on the CPU, the kernels on the GPU.
+void check_cross_entropy() {
+  for (const auto dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
+    const auto host = (torch::randn({64, 50304}) * 4).to(dtype);
+    auto targets = at::randint(50304, {64}, at::kLong);
+    targets[3] = -100;
+    auto expected = host.to(at::kFloat).set_requires_grad(true);
+    auto scores = host.to(kGpu).set_requires_grad(true);
+    const auto loss = cross_entropy(expected, targets), gpu_loss = cross_entropy(scores, targets.to(kGpu));
+    loss.backward();
+    gpu_loss.backward();
+    const double of_loss = std::abs(gpu_loss.item<double>() - loss.item<double>());
+    const double of_gradient =
+        (scores.grad().to(at::kCPU).to(at::kFloat) - expected.grad()).abs().max().item<double>();
+    const double largest = expected.grad().abs().max().item<double>();
+    const double limit = dtype == at::kFloat ? 1e-5 : 1e-2;
+    report("cross_entropy beside LibTorch's",
+           of_loss < 1e-5 * loss.item<double>() && of_gradient < limit * largest,
+           {{"dtype", c10::toString(dtype)},
+            {"difference_of_loss", of_loss},
+            {"largest_difference_of_gradient", of_gradient}});
+  }
+}
+
 void check_kernels() {
   const auto& kernels = own_cuda_kernels();
-  const bool are_there =
-      kernels.adam_step != nullptr && kernels.copy_scaled != nullptr && kernels.sum_rows != nullptr;
+  const bool are_there = kernels.adam_step != nullptr && kernels.copy_scaled != nullptr &&
+                         kernels.sum_rows != nullptr && kernels.quantize != nullptr &&
+                         kernels.dequantize != nullptr && kernels.cross_entropy != nullptr &&
+                         kernels.cross_entropy_gradient != nullptr;
   report("the library has kernels", are_there);
   if (!are_there) return;
   check_adam();
   check_row_sums();
   check_copies();
+  check_quantizer();
+  check_cross_entropy();
 }
 
 // Collectives of NCCL among one rank: what they post, and that streams are ordered.
@@ -206,6 +274,60 @@ double bytes_per_second(double bytes, const std::function<void()>& body) {
   return best;
 }
 
+using Tell = std::function<void(const std::string& what, double bytes_per_second)>;
+
+// Gradients of 96 tensors in bfloat16, added to a flat one of float32.
+void measure_copy_in(const at::Tensor& x, const Tell& tell) {
+  constexpr std::int64_t kTensors = 96;
+  const auto size = x.numel() / kTensors;
+  const auto from = x.narrow(0, 0, size * kTensors).to(at::kBFloat16), to = x.clone();
+  std::vector<CudaCopy> copies;
+  for (std::int64_t i = 0; i < kTensors; ++i)
+    copies.push_back(
+        {from.const_data_ptr<at::BFloat16>() + i * size, to.mutable_data_ptr<float>() + i * size, size});
+  const CudaCopies all{
+      .copies = copies.data(), .count = kTensors, .from_type = CudaType::kBFloat16, .adds = true};
+  const auto launch = own_cuda_kernels().copy_scaled;
+  tell("copy-in of 96 gradients that is added",
+       bytes_per_second(10.0 * static_cast<double>(size * kTensors),
+                        [&] { launch(all, current_cuda_stream()); }));
+}
+
+void measure_quantizer(const at::Tensor& x, const at::Tensor& y, const Tell& tell) {
+  const auto& kernels = own_cuda_kernels();
+  const auto elements = x.numel();
+  const auto codes = at::zeros({code_bytes(elements, CodeBits::k8)}, x.options().dtype(at::kByte));
+  const auto scales = at::zeros({block_count(elements)}, x.options());
+  const CudaQuantization to{.values = x.const_data_ptr<float>(),
+                            .elements = elements,
+                            .codes = codes.mutable_data_ptr<std::uint8_t>(),
+                            .scales = scales.mutable_data_ptr<float>()};
+  const CudaDequantization back{
+      .codes = to.codes, .scales = to.scales, .elements = elements, .values = y.mutable_data_ptr<float>()};
+  const double bytes = (5 + 1.0 / 64) * static_cast<double>(elements);
+  tell("quantize to 8 bits", bytes_per_second(bytes, [&] { kernels.quantize(to, current_cuda_stream()); }));
+  tell("dequantize of 8 bits",
+       bytes_per_second(bytes, [&] { kernels.dequantize(back, current_cuda_stream()); }));
+}
+
+// Forward and backward: three passes over scores of 16 bits.
+void measure_cross_entropy(const Tell& tell) {
+  constexpr std::int64_t kRows = 8192, kClasses = 50304;
+  const auto scores =
+      torch::randn({kRows, kClasses}, at::TensorOptions(kGpu).dtype(at::kBFloat16)).set_requires_grad(true);
+  const auto targets = at::randint(kClasses, {kRows}, at::TensorOptions(kGpu).dtype(at::kLong));
+  const auto measured = [&](const char* what, const auto& loss_of) {
+    tell(what, bytes_per_second(6.0 * kRows * kClasses, [&] {
+           scores.mutable_grad() = at::Tensor();
+           loss_of().backward();
+         }));
+  };
+  measured("cross_entropy of 50,304 classes and its gradient",
+           [&] { return cross_entropy(scores, targets); });
+  measured("the same by LibTorch in float32",
+           [&] { return at::cross_entropy_loss(scores.to(at::kFloat), targets); });
+}
+
 void measure() {
   constexpr std::int64_t kParameters = 124'000'000;
   const at::TensorOptions floats(kGpu);
@@ -223,6 +345,9 @@ void measure() {
   const auto rows = x.narrow(0, 0, kParameters / 8 * 8).view({8, kParameters / 8});
   tell("sum_rows of 8 rows",
        bytes_per_second(4.5 * kParameters, [&] { reduced_rows(rows, ReduceOp::kSum); }));
+  measure_copy_in(x, tell);
+  measure_quantizer(x, y, tell);
+  measure_cross_entropy(tell);
 }
 
 int run(std::string_view part) {
@@ -236,6 +361,7 @@ int run(std::string_view part) {
   if (part == "kernels") check_kernels();
   if (part == "nccl") check_nccl();
   if (part == "speed") measure();
+  if (part == "steps") measure_steps();
   return has_failed ? 1 : 0;
 }
 
@@ -244,8 +370,8 @@ int run(std::string_view part) {
 
 int main(int argc, char** argv) {
   const std::string_view part = argc == 2 ? argv[1] : "";
-  if (part != "kernels" && part != "nccl" && part != "speed") {
-    std::fputs("usage: gpu_case kernels|nccl|speed\n", stderr);
+  if (part != "kernels" && part != "nccl" && part != "speed" && part != "steps") {
+    std::fputs("usage: gpu_case kernels|nccl|speed|steps\n", stderr);
     return 2;
   }
   try {

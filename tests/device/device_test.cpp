@@ -1,9 +1,12 @@
 // Which devices a run uses: Lightning's table (fabric/utilities/device_parser.py and its tests).
 #include <gmock/gmock.h>
+#include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
 #include <lockstep/device/accelerator.h>
 #include <lockstep/device/devices.h>
 
+#include <cstdlib>
+#include <string>
 #include <vector>
 
 #include "support/expect_error.h"
@@ -20,11 +23,15 @@ using ::testing::IsEmpty;
 struct FakeInventory final : DeviceInventory {
   explicit FakeInventory(int count, std::vector<int> occupied_ = {})
       : cuda(count), occupied(std::move(occupied_)) {}
+  explicit FakeInventory(std::vector<std::string> names_)
+      : cuda(static_cast<int>(names_.size())), names(std::move(names_)) {}
   int cuda_count() const override { return cuda; }
+  std::vector<std::string> cuda_names() const override { return names; }
   bool is_usable_cuda(int index) const override { return std::ranges::count(occupied, index) == 0; }
 
   int cuda;
   std::vector<int> occupied;
+  std::vector<std::string> names;
 };
 
 std::vector<int> on_cuda(const Devices& devices, int visible) {
@@ -83,6 +90,34 @@ TEST(ParseDevices, LooksForNoOthersWhereTorchelasticShowsOne) {
   EXPECT_THROW(parse_devices("cuda", 8, one, false), ConfigError);
   EXPECT_THROW(parse_devices("cuda", {5}, one, true), ConfigError);
   EXPECT_THROW(parse_devices("cuda", 8, FakeInventory(2), true), ConfigError);
+}
+
+TEST(ParseDevices, TakesNames) {
+  const FakeInventory machine({"GPU-aa", "GPU-ab", "GPU-cc"});
+  const auto plan = parse_devices("gpu", "GPU-cc,GPU-aa", machine);
+  EXPECT_THAT(plan.indices, ElementsAre(2, 0));
+  EXPECT_THAT(plan.names, IsEmpty()) << "whole devices need not be hidden";
+  expect_error<ConfigError>(
+      [&] { parse_devices("gpu", "GPU-a", machine); },
+      {"no or more than one device is called GPU-a", "GPU-aa, GPU-ab, GPU-cc", "nvidia-smi -L"});
+  expect_error<ConfigError>([&] { parse_devices("gpu", "GPU-c,GPU-cc", machine); }, {"named twice"});
+  expect_error<ConfigError>([&] { parse_devices("gpu", "MIG-1", FakeInventory(0)); }, {"there are none"});
+  expect_error<ConfigError>([&] { parse_devices("cpu", "GPU-aa", machine); }, {"number >= 1"});
+}
+
+TEST(ParseDevices, GivesRanksPartsOfDevicesByName) {
+  const FakeInventory machine({"MIG-11", "MIG-12", "GPU-bb"});
+  EXPECT_THAT(parse_devices("gpu", "MIG-12", machine).names, ElementsAre("MIG-12"));
+  const auto all = parse_devices("gpu", -1, machine);
+  EXPECT_THAT(all.names, ElementsAre("MIG-11", "MIG-12", "GPU-bb"));
+  EXPECT_EQ(device_of_rank(all, 1), c10::Device(c10::kCUDA, 0)) << "it sees no other";
+  const auto before = env::get("CUDA_VISIBLE_DEVICES");
+  show_device_of_rank(all, 1);
+  EXPECT_EQ(env::get("CUDA_VISIBLE_DEVICES"), "MIG-12");
+  show_device_of_rank({.accelerator = "cuda", .count = 1, .indices = {0}}, 0);
+  EXPECT_EQ(env::get("CUDA_VISIBLE_DEVICES"), "MIG-12") << "a plan without names changes nothing";
+  expect_error<ConfigError>([&] { show_device_of_rank(all, 3); }, {"local rank 3 has no device"});
+  before ? ::setenv("CUDA_VISIBLE_DEVICES", before->c_str(), 1) : ::unsetenv("CUDA_VISIBLE_DEVICES");
 }
 
 TEST(DevicesToRunOn, TellsAcceleratorsThatAreNotBuiltFromUnknownOnes) {

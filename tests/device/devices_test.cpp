@@ -34,16 +34,20 @@ TEST(Devices, AreReadFromText) {
   EXPECT_THAT(Devices("1, 3").indices(), Pointee(ElementsAre(1, 3)));
   EXPECT_THAT(Devices("[1,3]").indices(), Pointee(ElementsAre(1, 3)));
   EXPECT_THAT(Devices("[]").indices(), Pointee(IsEmpty()));
+  EXPECT_THAT(Devices("MIG-8b1e").names(), Pointee(ElementsAre("MIG-8b1e")));
+  EXPECT_THAT(Devices("[GPU-5f3c, MIG-8b1e]").names(), Pointee(ElementsAre("GPU-5f3c", "MIG-8b1e")));
+  EXPECT_EQ(Devices("0").names(), nullptr);
 }
 
 TEST(Devices, PrintWhatReadsTheSame) {
-  for (const auto& devices :
-       {Devices(), Devices(4), Devices(-1), Devices({2}), Devices({1, 3}), Devices(Devices::Indices{})})
+  for (const auto& devices : {Devices(), Devices(4), Devices(-1), Devices({2}), Devices({1, 3}),
+                              Devices(Devices::Indices{}), Devices("GPU-5f3c,MIG-8b1e")})
     EXPECT_EQ(Devices(devices.text()), devices) << devices.text();
 }
 
 TEST(Devices, RefuseOtherText) {
-  for (const std::string text : {"abc", "", "1.5", "0.1", "true", "1;3", "1,x", "[1", "99999999999"})
+  for (const std::string text :
+       {"abc", "", "1.5", "0.1", "true", "1;3", "1,x", "[1", "99999999999", "MIG-8b1e,1", "1,GPU-5f3c"})
     test::expect_error<ConfigError>([&] { Devices devices(text); },
                                     {"devices", "a number of devices", "\"" + text + "\""});
 }

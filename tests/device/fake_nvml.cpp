@@ -1,5 +1,7 @@
 // NVIDIA's management library as a test wants it: two devices, of which the second does not tell its UUID.
+// With FAKE_MIG the first is divided: of three places for parts two are taken.
 #include <cstdio>
+#include <cstdlib>
 
 #define FAKE_NVML_API extern "C" __attribute__((visibility("default")))
 
@@ -21,8 +23,23 @@ FAKE_NVML_API int nvmlDeviceGetHandleByIndex_v2(unsigned index, void** device) {
   return 0;
 }
 FAKE_NVML_API int nvmlDeviceGetUUID(void* device, char* uuid, unsigned bytes) {
+  const auto part = reinterpret_cast<unsigned long>(device);
+  if (part >= 100) {
+    std::snprintf(uuid, bytes, "MIG-fake-%lu", part - 100);
+    return 0;
+  }
   if (device != reinterpret_cast<void*>(1UL)) return 1;
   std::snprintf(uuid, bytes, "GPU-fake");
+  return 0;
+}
+FAKE_NVML_API int nvmlDeviceGetMaxMigDeviceCount(void* device, unsigned* count) {
+  if (device != reinterpret_cast<void*>(1UL)) return 3;  // not supported
+  *count = std::getenv("FAKE_MIG") != nullptr ? 3 : 0;
+  return 0;
+}
+FAKE_NVML_API int nvmlDeviceGetMigDeviceHandleByIndex(void* /*device*/, unsigned index, void** part) {
+  if (index == 1) return 6;  // not found
+  *part = reinterpret_cast<void*>(static_cast<unsigned long>(index) + 100);
   return 0;
 }
 FAKE_NVML_API int fake_nvml_users() { return users; }

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <latch>
+#include <map>
 #include <thread>
 
 #include <lockstep/base/error.h>
@@ -163,6 +164,37 @@ TEST(TraceProfiler, LosesNoEventOfManyThreads) {
   }
   found += events(json_of(profiler.write()), "X").size();
   EXPECT_EQ(found, std::size_t{kThreads * kEvents});
+}
+
+TEST(TraceProfiler, PutsEventsOfOtherLibrariesOnTracksOfTheirOwn) {
+  struct WithOthers final : TraceProfiler {
+    using TraceProfiler::TraceProfiler;
+    std::vector<OtherEvent> take_other_events() override {
+      return {{"late", "kernel", "gpu", 300, 5},
+              {"inner", "kernel", "gpu", 100, 5},
+              {"outer", "kernel", "gpu", 100, 50},
+              {"copy \"x\"", "copy", "a copy", 7, 1}};
+    }
+  };
+  const test::TemporaryFolder folder;
+  WithOthers profiler({.dirpath = folder.path()});
+  profiler.setup("fit", 3);
+  record(profiler, "own", 0, 1);
+  const auto trace = json_of(profiler.write());
+  EXPECT_THAT(names(events(trace, "X")), ElementsAre("own", "copy \"x\"", "outer", "inner", "late"));
+  std::map<std::string, int> tracks;
+  for (const auto& event : events(trace, "M")) {
+    if (event.at("name") == "thread_name") tracks[event.at("args").at("name")] = event.at("tid");
+  }
+  EXPECT_EQ(tracks.size(), 3U);
+  for (const auto& event : events(trace, "X")) {
+    const auto name = event.at("name").get<std::string>();
+    const auto* const track = name == "own" ? "main" : name.starts_with("copy") ? "a copy" : "gpu";
+    EXPECT_EQ(event.at("tid"), tracks.at(track)) << name;
+    EXPECT_EQ(event.at("pid"), 3);
+  }
+  EXPECT_THAT(profiler.summary(), HasSubstr("5 events"));
+  EXPECT_EQ(profiler.last_file(), folder / "fit-trace-3.json");
 }
 
 TEST(TraceProfiler, AnEmptyTraceIsATrace) {

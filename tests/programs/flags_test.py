@@ -91,6 +91,8 @@ ELSEWHERE = {
     "trainer.limit_predict_batches": "tests/train",
     "trainer.deterministic": "tests/train",
     "trainer.benchmark": "tests/train",
+    "trainer.matmul_precision": "tests/train",
+    "trainer.expandable_segments": "tests/cuda",
     "trainer.inference_mode": "tests/train",
     "trainer.reload_dataloaders_every_n_epochs": "tests/train",
     "trainer.sync_batchnorm": "tests/parity",
@@ -208,7 +210,7 @@ class Flags(ProgramTest):
         "trainer.num_sanity_val_steps": lambda t: t.digits("--trainer.max_epochs", 0, "--trainer.num_sanity_val_steps", -1).code == 0,
         "trainer.accumulate_grad_batches": lambda t: t.summary(*ONE_EPOCH, "--trainer.accumulate_grad_batches", 9)["steps"] == 5,
         "trainer.profiler": lambda t: "FIT Profiler Report" in t.succeed(*ONE_EPOCH, "--trainer.profiler", "simple").err
-        and t.refuses(2, "pytorch", "--trainer.profiler", "pytorch"),
+        and t.refuses(2, "xla", "--trainer.profiler", "xla"),
         "trainer.enable_model_summary": lambda t: "Trainable params" in t.succeed(*ONE_EPOCH).out
         and "Trainable params" not in t.succeed(*ONE_EPOCH, "--trainer.enable_model_summary", "false").out,
         "trainer.enable_autolog_hparams": lambda t: t.has_hparams() and not t.has_hparams("--trainer.enable_autolog_hparams", "false"),

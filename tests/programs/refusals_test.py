@@ -9,8 +9,9 @@ from harness import ProgramTest
 REFUSED = {
     "accelerator": [("gpu", "accelerator cuda is not there", "libtorch_cuda.so"), ("cuda", "libtorch_cuda.so"),
                     ("mps", "docs/status.md"), ("tpu", "LOCKSTEP_PJRT_PLUGIN", "docs/xla.md"), ("xla", "LOCKSTEP_PJRT_PLUGIN"), ("gpuu", "auto, gpu, cpu, cuda")],
-    "devices": [("0", "a number >= 1"), ("-2", "a number >= 1"), ("abc", "a number of devices"), ("1,3", "no device indices")],
+    "devices": [("0", "a number >= 1"), ("-2", "a number >= 1"), ("abc", "a number of devices"), ("1,3", "no device indices"), ("MIG-1", "no device indices")],
     "cuda_graphs": [("maybe", "true")],
+    "expandable_segments": [("maybe", "true")],
     "num_nodes": [("0", ">= 1"), ("-1", ">= 1"), ("two", "integer")],
     "strategy": [("dpd", "ddp"), ("xla", "LOCKSTEP_PJRT_PLUGIN", "PJRT_DEVICE", "docs/xla.md"), ("xla_debug", "use xla"),
                  ("xla_fsdp", "docs/status.md")],
@@ -50,7 +51,7 @@ REFUSED = {
     "log_every_n_steps": [("-1", ">= 0")],
     "logger": [("wandb", "csv")],
     "enable_autolog_hparams": [("maybe", "true")],
-    "profiler": [("pytorch", "simple"), ("xla", "simple")],
+    "profiler": [("xla", "simple", "pytorch")],
     "enable_checkpointing": [("maybe", "true")],
     "async_checkpoint": [("maybe", "true")],
     "local_checkpoint.every_n_train_steps": [("-1", ">= 0"), ("often", "integer")],
@@ -60,6 +61,7 @@ REFUSED = {
     "barebones": [("maybe", "true")],
     "deterministic": [("maybe", "warn")],
     "benchmark": [("maybe", "true")],
+    "matmul_precision": [("low", "highest"), ("1", "medium")],
     "inference_mode": [("maybe", "true")],
     "use_distributed_sampler": [("maybe", "true")],
 }

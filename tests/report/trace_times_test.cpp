@@ -112,6 +112,36 @@ TEST_F(TraceTimes, SaysHowManyEventsAreMissing) {
   EXPECT_EQ(read_trace_times(std::vector{file}).at(0).ranks.at(0).dropped_events, 3U);
 }
 
+TEST_F(TraceTimes, TellTheDevicesEventsFromTheHosts) {
+  struct WithDevice final : TraceProfiler {
+    using TraceProfiler::TraceProfiler;
+    std::vector<OtherEvent> take_other_events() override {
+      const std::int64_t hour_ns = 3'600'000'000'000, ms = 1'000'000;
+      const auto event = [&](const char* category, const char* track, std::int64_t begin_ms,
+                             std::int64_t for_ms) {
+        return OtherEvent{"name", category, track, hour_ns + begin_ms * ms, for_ms * ms};
+      };
+      return {event("libtorch", "LibTorch, thread 1", 0, 900),
+              event("runtime", "CUDA's runtime, thread 7", 0, 900),
+              event("kernel", "cuda:0, stream 7", 20, 50),
+              event("kernel", "cuda:0, stream 7", 80, 10),
+              event("copy", "cuda:0, stream 8", 20, 5),
+              event("device collective", "cuda:0, stream 9", 90, 30)};
+    }
+  };
+  WithDevice profiler({.dirpath = folder_.path()});
+  profiler.setup("fit", 0);
+  record(profiler, kStep, 10, 100);
+  const auto times = read_trace_times(std::vector{profiler.write()}).at(0).ranks.at(0);
+  EXPECT_NEAR(times.span_s, 0.09, 1e-6) << "events of LibTorch are no actions";
+  EXPECT_NEAR(times.compute_s, 0.09, 1e-6);
+  EXPECT_NEAR(times.background_communication_s, 0, 1e-6);
+  EXPECT_NEAR(times.device_span_s, 0.1, 1e-6);
+  EXPECT_NEAR(times.device_kernels_s, 0.06, 1e-6);
+  EXPECT_NEAR(times.device_copies_s, 0.005, 1e-6);
+  EXPECT_NEAR(times.device_collectives_s, 0.03, 1e-6);
+}
+
 TEST_F(TraceTimes, RefusesWhatIsNoTrace) {
   for (const char* text :
        {"", "{", R"({"traceEvents":[{"ph":7}]})", R"({"traceEvents":[{"ph":"X","pid":"a"}]})",

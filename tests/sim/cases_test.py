@@ -52,6 +52,13 @@ class TestSteps(Case):
             with self.subTest(name):
                 self.check(name, 2)
 
+    def test_under_deepspeeds_loss_scale(self):
+        """Gradients overflow, the scale backs off and grows again: all that the device decides."""
+        for name, world in (("zero1_fp16", 1), ("zero1_fp16", 2), ("zero2_fp16", 2), ("zero3_fp16", 2), ("zero3_fp16", 4)):
+            for captured in (0, 17):
+                with self.subTest(name, world=world, captured=captured):
+                    self.check(name, world, "--capture", "true" if captured else "false", captured=captured)
+
     def test_of_four_ranks(self):
         for name in ("ddp", "fsdp", "zero3"):
             with self.subTest(name):
@@ -71,8 +78,18 @@ class TestSteps(Case):
             with self.subTest(name, world=world):
                 self.check(name, world, syncs=1)
 
+    def test_with_state_on_disk_wait_for_gradients_alone(self):
+        for name, world in (("fsdp_disk", 1), ("fsdp_disk", 2), ("zero1_disk", 2), ("zero2_disk", 2), ("zero3_disk", 2), ("zero3_disk", 4)):
+            with self.subTest(name, world=world):
+                self.check(name, world, syncs=1)
+
+    def test_whose_collectives_are_quantised(self):
+        for name, world, captured in (("zero3_quantized", 2, 0), ("zero3_quantized", 4, 0), ("zero3_quantized", 2, 17), ("zero3_plus", 4, 0)):
+            with self.subTest(name, world=world, captured=captured):
+                self.check(name, world, "--capture", "true" if captured else "false", captured=captured)
+
     def test_that_cannot_be_captured_run_as_they_are(self):
-        for name in ("fsdp_offload", "zero1_offload", "zero2_offload", "zero3_offload"):
+        for name in ("fsdp_offload", "zero1_offload", "zero2_offload", "zero3_offload", "fsdp_disk", "zero3_disk"):
             with self.subTest(name):
                 self.check(name, 2, "--capture", "true", captured=0, syncs=1)
 
@@ -116,6 +133,7 @@ class TestPrograms(Case):
                      "--run_dir", self.folder / accelerator, "--save_weights", file, *flags, cwd=SOURCE)
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertNotIn("\nsim:", "\n" + result.stderr)
+        self.output = result.stdout + result.stderr
         return file.read_bytes()
 
     def test_have_the_weights_of_cpus(self):
@@ -140,6 +158,25 @@ class TestPrograms(Case):
                 rows = (self.folder / "sim/metrics.csv").read_text()
                 self.assertEqual(captured, self.weights("sim_digits", "sim", 2, *flags))
                 self.assertEqual(rows, (self.folder / "sim/metrics.csv").read_text())
+
+    def test_capture_the_micro_batches_of_windows(self):
+        """Windows of 3 in epochs that they do not divide, with a shorter last batch and validations amid."""
+        for strategy, precision in (("ddp", "32-true"), ("ddp", "16-mixed"), ("fsdp", "32-true"), ("deepspeed_stage_1", "32-true"),
+                                    ("deepspeed_stage_2", "16-mixed"), ("deepspeed_stage_3", "bf16-mixed")):
+            with self.subTest(strategy, precision=precision):
+                flags = ("--trainer.strategy", strategy, "--trainer.max_epochs", 2, "--trainer.accumulate_grad_batches", 3,
+                         "--trainer.val_check_interval", 10, "--trainer.log_every_n_steps", 1, "--trainer.precision", precision)
+                captured = self.weights("sim_digits", "sim", 2, *flags, "--trainer.cuda_graphs", "true")
+                self.assertEqual(self.output.count("a step is captured"), 3, self.output)  # the first of windows, the last, and others
+                rows = (self.folder / "sim/metrics.csv").read_text()
+                self.assertEqual(captured, self.weights("sim_digits", "sim", 2, *flags))
+                self.assertEqual(rows, (self.folder / "sim/metrics.csv").read_text())
+
+    def test_capture_windows_whose_length_changes(self):
+        flags = ("--trainer.max_epochs", 3, "--trainer.accumulate_grad_batches", "{0: 2, 1: 4, 2: 1}")
+        captured = self.weights("sim_digits", "sim", 1, *flags, "--trainer.cuda_graphs", "true")
+        self.assertIn("a step is captured", self.output)
+        self.assertEqual(captured, self.weights("sim_digits", "cpu", 1, *flags))
 
     def test_run_as_they_are_where_each_loss_is_read(self):
         flags = ("--trainer.max_steps", 6, "--trainer.detect_anomaly", "true", "--trainer.log_every_n_steps", 1)
@@ -169,7 +206,8 @@ class TestPrograms(Case):
     def test_wait_for_the_device_no_more_often_with_more_steps(self):
         for flags in ((), ("--trainer.gradient_clip_val", 0.5), ("--trainer.precision", "bf16-mixed"),
                       ("--trainer.precision", "16-mixed"), ("--trainer.cuda_graphs", "true"),
-                      ("--trainer.accumulate_grad_batches", 2)):
+                      ("--trainer.accumulate_grad_batches", 2),
+                      ("--trainer.accumulate_grad_batches", 2, "--trainer.cuda_graphs", "true")):
             with self.subTest(flags):
                 few = self.syncs(10, *flags)
                 self.assertEqual(self.syncs(20, *flags), few)

@@ -1,6 +1,7 @@
 // "sim" among the transports of lockstep: devices that are connected as NCCL connects them. Where ranks
 // differ in what they call, or one of them is gone, a collective never ends until it is aborted, and its
 // results are then anything; and tensors are summed in another order than ours.
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <mutex>
@@ -85,7 +86,7 @@ class StoreBackend final : public c10d::Backend {
     for (std::size_t rank = 0; rank < all.size(); ++rank) {
       const auto part = part_for_this_rank(all[rank]);
       if (part.size() != outputs[rank].nbytes()) return hang();
-      std::memcpy(outputs[rank].mutable_data_ptr(), part.data(), part.size());
+      std::ranges::copy(part, static_cast<std::uint8_t*>(outputs[rank].mutable_data_ptr()));
     }
     return done();
   }

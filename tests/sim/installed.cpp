@@ -1,9 +1,12 @@
 // Installs the devices in a test program, after its copy for ranks was forked.
 #include <gtest/gtest.h>
 
+#include <lockstep/device/accelerator.h>
+#include <lockstep/device/torch_device.h>
 #include <lockstep/parallel/dispatch/engine_hooks.h>
 
 #include "sim/sim.h"
+#include "sim/sim_accelerator.h"
 #include "support/contract_device.h"
 
 namespace lockstep::sim {
@@ -23,3 +26,15 @@ struct Installed : ::testing::Environment {
 }  // namespace lockstep::sim
 
 c10::DeviceType lockstep::testing::contract_device() { return sim::kDeviceType; }
+
+std::string lockstep::testing::contract_accelerator() {
+  sim::register_sim();
+  return "sim";
+}
+
+std::string lockstep::testing::end_on_contract_device() {
+  detail::begin_on_device(*find_accelerator("cpu"), at::kCPU);
+  std::string lines;
+  for (const auto& report : sim::take_reports()) lines += report + "\n";
+  return lines;
+}

@@ -12,6 +12,7 @@
 #include <lockstep/precision/grad_scaler.h>
 #include <lockstep/state/module_state.h>
 
+#include "device/batch_transfer.h"
 #include "sim/installed.h"
 #include "sim/sim_accelerator.h"
 
@@ -168,6 +169,41 @@ TEST_F(SimLockstep, MemoryOfADeviceIsCounted) {
   EXPECT_GE(memory_of(kSim).reserved, memory_of(kSim).peak_allocated);
 }
 
+// Of a batch that somebody keeps the memory stays as it is; of others it is used again.
+TEST_F(SimLockstep, BatchesComeOnAStreamOfTheirOwnIntoMemoryThatIsUsedAgain) {
+  const auto inputs = at::randn({40, 64, 16}), targets = at::randn({40, 64});
+  const auto sums = at::zeros({40}, sim_floats());
+  at::Tensor kept;
+  const auto step = [&](std::int64_t i) {
+    const auto input = detail::batch_to_device(inputs[i], kSim);
+    const auto target = detail::batch_to_device(targets[i], kSim);
+    if (i == 7) kept = input;
+    sums[i].copy_((input.mul(input).sum(1) * target).sum());
+  };
+  for (std::int64_t i = 0; i < 12; ++i) step(i);
+  take_host_syncs();
+  reset_counters();
+  for (std::int64_t i = 12; i < 40; ++i) step(i);
+  EXPECT_THAT(take_host_syncs(), IsEmpty());
+  EXPECT_EQ(counters().segments, 0);
+  EXPECT_TRUE(at::equal(on_cpu(kept), inputs[7]));
+  const auto expected = (inputs.mul(inputs).sum(2) * targets).sum(1);
+  EXPECT_TRUE(at::allclose(on_cpu(sums), expected));
+}
+
+TEST_F(SimLockstep, BatchesOfOtherShapesAndTypesReachTheDevice) {
+  for (int round = 0; round < 40; ++round) {  // long enough for memory to be given back
+    for (const auto& tensor : {at::arange(7), at::randn({3, 5}).t(), at::randn({4, 6}).slice(1, 0, 6, 2),
+                               at::zeros({0, 3}), at::ones({2}, at::kHalf).pin_memory()}) {
+      const auto moved = detail::batch_to_device(tensor, kSim);
+      EXPECT_EQ(moved.device(), kSim);
+      EXPECT_TRUE(at::equal(on_cpu(moved), tensor));
+    }
+    if (round % 8 == 0) (void)detail::batch_to_device(at::zeros({1000 * (round + 1)}), kSim);
+  }
+  EXPECT_FALSE(detail::batch_to_device({}, kSim).defined());
+}
+
 struct Counting : torch::nn::Module {
   Counting() {
     register_parameter("count", at::ones({1}, at::kLong), /*requires_grad=*/false);
@@ -185,8 +221,10 @@ TEST_F(SimLockstep, WhatIsNotShardedGoesToTheDeviceToo) {
 
 // A step under a loss scale, for which gradients may overflow.
 struct ScaledTraining {
-  explicit ScaledTraining(at::Device device)
-      : weight(at::full({3}, 1.0, at::kFloat).to(device).set_requires_grad(true)),
+  explicit ScaledTraining(at::Device device,
+                          const GradScalerOptions& options = {.init_scale = 1024, .growth_interval = 2})
+      : scaler(options),
+        weight(at::full({3}, 1.0, at::kFloat).to(device).set_requires_grad(true)),
         optimizer(OptimizerFactory(AdamW{.lr = 0.1}).create({{"weight", weight}})) {}
 
   Scalar step(double input) {
@@ -197,9 +235,9 @@ struct ScaledTraining {
     return taken;
   }
 
+  GradScaler scaler;
   at::Tensor weight;
   std::unique_ptr<Optimizer> optimizer;
-  GradScaler scaler{{.init_scale = 1024, .growth_interval = 2}};
 };
 
 TEST_F(SimLockstep, AStepWhoseGradientsOverflowIsLeftOutByTheDevice) {
@@ -224,6 +262,61 @@ TEST_F(SimLockstep, AStepWhoseGradientsOverflowIsLeftOutByTheDevice) {
   ScaledTraining resumed(at::kCPU);
   resumed.scaler.load_state(got.scaler.state());
   EXPECT_EQ(resumed.scaler.get_scale(), expected.scaler.get_scale());
+}
+
+TEST_F(SimLockstep, DeepSpeedsRuleForTheScaleIsFollowedByTheDevice) {
+  const double inputs[] = {3e38, 1, 3e38, 3e38, 2, 3, 1, 2, 3e38, 1, 3e38, 3e38, 1, 1, 1, 3e38, 5};
+  for (const bool refills : {false, true}) {
+    for (const std::int64_t delay : {0, 1}) {
+      const GradScalerOptions options{.init_scale = 1024,
+                                      .growth_factor = 1.7,
+                                      .backoff_factor = 0.3,
+                                      .growth_interval = 3,
+                                      .hysteresis = 2,
+                                      .consecutive_hysteresis = refills,
+                                      .growth_delay = delay,
+                                      .min_scale = 100,
+                                      .fails_at_min_scale = false};
+      ScaledTraining expected(at::kCPU, options), got(kSim, options);
+      for (const double input : inputs) {
+        take_host_syncs();
+        got.step(input);
+        EXPECT_THAT(take_host_syncs(), IsEmpty());
+        expected.step(input);
+        EXPECT_TRUE(got.scaler.state() == expected.scaler.state());
+      }
+      EXPECT_TRUE(at::equal(on_cpu(got.weight.detach()), expected.weight.detach()));
+      EXPECT_EQ(got.scaler.skipped_steps(), expected.scaler.skipped_steps());
+      ScaledTraining resumed(kSim, options);
+      resumed.scaler.load_state(expected.scaler.state());
+      EXPECT_TRUE(resumed.scaler.state() == expected.scaler.state());
+    }
+  }
+}
+
+// The host learns of it when it looks; until then the device takes no step.
+TEST_F(SimLockstep, AnOverflowAtTheLeastScaleEndsStepsOnTheDevice) {
+  const GradScalerOptions options{.init_scale = 4, .min_scale = 2};
+  ScaledTraining expected(at::kCPU, options), got(kSim, options);
+  for (const double input : {3e38, 1.0}) {
+    expected.step(input);
+    got.step(input);
+  }
+  EXPECT_EQ(got.scaler.skipped_steps(), 1);
+  EXPECT_THROW(expected.step(3e38), Error);
+  take_host_syncs();
+  got.step(3e38);
+  got.step(1);
+  got.step(1);
+  EXPECT_THAT(take_host_syncs(), IsEmpty());
+  EXPECT_TRUE(at::equal(on_cpu(got.weight.detach()), expected.weight.detach()));
+  try {
+    (void)got.scaler.skipped_steps();
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("overflowed in step 3, and the scale is 2.0"));
+  }
+  EXPECT_EQ(got.scaler.skipped_steps(), 4);  // the error was told
 }
 
 TEST_F(SimLockstep, AutocastIsThatOfTheDeviceInUse) {

@@ -1,7 +1,8 @@
 // Trains a small network for 20 steps on ranks with a simulated device each, and the same on CPUs, and
-// compares: `sim_case CASE --world N [--drop-wait K] --out FILE.json`. CASE is one of single, ddp, fsdp,
-// no_shard, zero1, zero2, zero3, these four with "_offload" for what is kept on the CPU, bf16, fp16, clip and
-// captured, which is single or ddp with captured steps;
+// compares: `sim_case CASE --world N [--drop-wait K] --out FILE.json`. CASE is one of kCases: a strategy, for
+// some of them with "_offload" for what is kept on the CPU, "_disk" for what is kept on disk or "_fp16" for
+// DeepSpeed's loss scale; zero3_quantized and zero3_plus for ZeRO++ without and with secondary shards and
+// error feedback; or a precision, clip or captured, which is single or ddp with captured steps.
 // `--capture true` captures those of any other. `--accelerator cuda` takes a real device instead.
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -43,6 +44,7 @@ struct Asked {
   int drop_wait = -1;
   bool is_captured = false;
   std::filesystem::path out;
+  std::filesystem::path folder = {};  // for files of a run
 };
 
 // What one rank has found.
@@ -74,17 +76,45 @@ struct NetImpl : torch::nn::Module {
 };
 TORCH_MODULE(Net);
 
+// What only a file can say of ZeRO++; nothing is too small to be quantised.
+std::filesystem::path config_of(const Asked& asked) {
+  json zero{{"stage", 3},
+            {"stage3_param_persistence_threshold", 0},
+            {"stage3_max_live_parameters", 0},
+            {"zero_quantized_weights", true},
+            {"zero_quantized_gradients", true}};
+  if (asked.name == "zero3_plus") {
+    zero["zero_hpz_partition_size"] = 2;
+    zero["zeropp_loco_param"] = {{"err_beta", 0.8}, {"reset_T", 6}};
+  }
+  const auto file = asked.folder / "ds_config.json";
+  if (!std::filesystem::exists(file)) std::ofstream(file) << json{{"zero_optimization", zero}};
+  return file;
+}
+
 StrategyOptions strategy_of(const Asked& asked, const std::string& accelerator) {
   const auto& name = asked.name;
   const auto backend = accelerator == "cpu" ? "auto" : asked.backend;
-  const bool is_offloaded = name.ends_with("_offload");
-  if (name.starts_with("fsdp")) return Fsdp{.cpu_offload = is_offloaded, .process_group_backend = backend};
+  const bool is_on_disk = name.ends_with("_disk");
+  const bool is_offloaded = name.ends_with("_offload") || is_on_disk;
+  if (name.starts_with("fsdp"))
+    return Fsdp{.cpu_offload = is_offloaded,
+                .offload_dir = is_on_disk ? asked.folder : std::filesystem::path(),
+                .process_group_backend = backend};
+  if (name == "zero3_quantized" || name == "zero3_plus")
+    return DeepSpeed{.config = config_of(asked), .process_group_backend = backend};
   if (name == "no_shard")
     return Fsdp{.sharding_strategy = ShardingStrategy::kNoShard, .process_group_backend = backend};
   if (name.starts_with("zero")) {
+    const auto offload_to = is_on_disk ? deepspeed::OffloadDevice::kNvme : deepspeed::OffloadDevice::kCpu;
     return DeepSpeed{.stage = name[4] - '0',
                      .offload_optimizer = is_offloaded,
                      .offload_parameters = is_offloaded && name[4] == '3',
+                     .offload_optimizer_device = offload_to,
+                     .offload_params_device = offload_to,
+                     .nvme_path = asked.folder,
+                     .initial_scale_power = 24,  // steps overflow, and the scale grows again, within a run
+                     .loss_scale_window = 3,
                      .process_group_backend = backend};
   }
   if (asked.world > 1) return Ddp{.process_group_backend = backend};
@@ -93,7 +123,7 @@ StrategyOptions strategy_of(const Asked& asked, const std::string& accelerator) 
 
 PrecisionOptions precision_of(const std::string& name) {
   if (name == "bf16") return Bf16Mixed{};
-  if (name == "fp16") return Fp16Mixed{};
+  if (name.ends_with("fp16")) return Fp16Mixed{};
   return Fp32{};
 }
 
@@ -118,7 +148,7 @@ Found train(const Asked& asked, const std::string& accelerator) {
                  .cuda_graphs = asked.is_captured && accelerator != "cpu"});
   fabric.launch();
   fabric.seed_everything(7);
-  const bool is_autocast = asked.name == "bf16" || asked.name == "fp16";
+  const bool is_autocast = asked.name == "bf16" || asked.name.ends_with("fp16");
   auto [model, optimizer] = fabric.setup(Net(is_autocast), optimizer_of(asked.optimizer));
   torch::manual_seed(100 + static_cast<std::uint64_t>(fabric.global_rank()));
   std::vector<at::Tensor> inputs, targets;
@@ -218,9 +248,11 @@ int free_port() {
   return is_found ? ntohs(address.sin_port) : 29500;
 }
 
-std::vector<json> run_ranks(const Asked& asked, const std::string& accelerator) {
+std::vector<json> run_ranks(Asked asked, const std::string& accelerator) {
   const auto folder = std::filesystem::temp_directory_path() / ("sim_case_" + std::to_string(::getpid()));
-  std::filesystem::create_directories(folder);
+  asked.folder = folder / "files";
+  std::filesystem::create_directories(asked.folder);
+  config_of(asked);  // before there are ranks
   const int port = free_port();
   std::vector<pid_t> children;
   for (int rank = 0; rank < asked.world; ++rank)
@@ -281,7 +313,8 @@ json compare(const Asked& asked) {
 int usage() {
   std::fprintf(
       stderr,
-      "usage: sim_case single|ddp|no_shard|(fsdp|zero1|zero2|zero3)[_offload]|bf16|fp16|clip|captured "
+      "usage: sim_case single|ddp|no_shard|(fsdp|zero1|zero2|zero3)[_offload|_disk]|(zero1|zero2|zero3)_fp16|"
+      "zero3_quantized|zero3_plus|bf16|fp16|clip|captured "
       "--world N [--capture true] [--optimizer adamw|lamb|muon] [--backend auto|sim|nccl] [--drop-wait K] "
       "[--accelerator sim|cuda] "
       "--out FILE.json\n");
@@ -293,10 +326,11 @@ int usage() {
 
 int main(int argc, char** argv) {
   using namespace lockstep::sim;
-  static const std::set<std::string> kCases{"single",        "ddp",           "fsdp",         "zero1",
-                                            "zero2",         "zero3",         "bf16",         "fp16",
-                                            "clip",          "captured",      "no_shard",     "fsdp_offload",
-                                            "zero1_offload", "zero2_offload", "zero3_offload"};
+  static const std::set<std::string> kCases{
+      "single",        "ddp",           "fsdp",          "zero1",      "zero2",           "zero3",
+      "bf16",          "fp16",          "clip",          "captured",   "no_shard",        "fsdp_offload",
+      "zero1_offload", "zero2_offload", "zero3_offload", "zero1_fp16", "zero2_fp16",      "zero3_fp16",
+      "fsdp_disk",     "zero1_disk",    "zero2_disk",    "zero3_disk", "zero3_quantized", "zero3_plus"};
   Asked asked;
   if (argc < 2 || !kCases.contains(argv[1])) return usage();
   asked.name = argv[1];

@@ -3,6 +3,7 @@
 #include <sstream>
 
 #include <gmock/gmock.h>
+#include <lockstep/train/pytorch_profiler.h>
 
 #include "support/expect_error.h"
 #include "train/memory_logger.h"
@@ -54,7 +55,9 @@ TEST(ProfilerChoice, TakesNames) {
   EXPECT_FALSE(ProfilerChoice());
   EXPECT_EQ(ProfilerChoice::parse("simple")->print(), "simple");
   EXPECT_EQ(ProfilerChoice::parse("none")->print(), "none");
-  EXPECT_FALSE(ProfilerChoice::parse("pytorch"));
+  EXPECT_EQ(ProfilerChoice::parse("pytorch")->print(), "pytorch");
+  EXPECT_NE(std::dynamic_pointer_cast<PyTorchProfiler>(ProfilerChoice("pytorch").get()), nullptr);
+  EXPECT_FALSE(ProfilerChoice::parse("xla"));
   test::expect_error<ConfigError>([] { ProfilerChoice choice("xla"); }, {"profiler", "xla", "trace"});
 }
 

@@ -138,6 +138,24 @@ TEST_F(SetUp, BenchmarkGoesBeforeWhatDeterminismWouldChoose) {
   context.setBenchmarkCuDNN(benchmark);
 }
 
+TEST_F(SetUp, MatmulPrecisionIsAskedOfLibTorch) {
+  auto& context = at::globalContext();
+  const auto before = context.float32MatmulPrecision();
+  for (const auto& [wanted, expected] :
+       {std::pair(MatmulPrecision::kHigh, at::Float32MatmulPrecision::HIGH),
+        std::pair(MatmulPrecision::kMedium, at::Float32MatmulPrecision::MEDIUM),
+        std::pair(MatmulPrecision::kHighest, at::Float32MatmulPrecision::HIGHEST)}) {
+    auto chosen = options();
+    chosen.matmul_precision = wanted;
+    { Trainer trainer(chosen); }
+    EXPECT_EQ(context.float32MatmulPrecision(), expected);
+    { Trainer trainer(options()); }
+    EXPECT_EQ(context.float32MatmulPrecision(), expected) << "without the option it stays";
+  }
+  const char* const names[] = {"highest", "high", "medium"};
+  context.setFloat32MatmulPrecision(names[static_cast<int>(before)]);
+}
+
 TEST_F(SetUp, RefusesNamesThatAreNotText) {
   configured_->metric =
       "pr\xe9"

@@ -10,65 +10,13 @@
 #include <lockstep/base/error.h>
 
 #include "support/expect_error.h"
-#include "xla/test_client.h"
+#include "xla/device_case.h"
 
 namespace lockstep::xla {
 namespace {
 
-using Tensors = std::vector<at::Tensor>;
-using Function = std::function<at::Tensor(const Tensors&)>;
+using namespace test;
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-
-const at::Device kDevice(at::kXLA, 0);
-
-// LibTorch has to know the device before its first backward pass.
-class InstalledDevice : public ::testing::Environment {
- public:
-  void SetUp() override { install(test::test_client(), std::nullopt); }
-};
-const auto* const installed = ::testing::AddGlobalTestEnvironment(new InstalledDevice);
-
-Tensors on_device(const Tensors& tensors) {
-  Tensors moved;
-  for (const auto& tensor : tensors) moved.push_back(tensor.to(kDevice));
-  return moved;
-}
-
-void expect_close(const at::Tensor& got, const at::Tensor& expected, const std::string& what) {
-  ASSERT_EQ(got.sizes(), expected.sizes()) << what;
-  ASSERT_EQ(got.scalar_type(), expected.scalar_type()) << what;
-  EXPECT_TRUE(at::allclose(got.to(at::kDouble), expected.to(at::kDouble), 1e-5, 1e-6, /*equal_nan=*/true))
-      << what << "\n"
-      << got << "\n"
-      << expected;
-}
-
-std::int64_t fallbacks() {
-  std::int64_t calls = 0;
-  for (const auto& [name, count] : counts().on_cpu) calls += count;
-  return calls;
-}
-
-struct Case {
-  std::string name;
-  Tensors inputs;
-  Function function;
-};
-
-at::Tensor normal(at::IntArrayRef sizes) { return at::randn(sizes); }
-at::Tensor classes(std::int64_t count, std::int64_t most) { return at::randint(most, {count}); }
-
-// What is computed on the device has the values of the CPU, and no operator went there.
-void expect_as_on_cpu(const Case& tested) {
-  const auto expected = tested.function(tested.inputs);
-  const auto before = fallbacks();
-  const auto inputs = on_device(tested.inputs);
-  const auto got = tested.function(inputs);
-  ASSERT_EQ(got.device(), kDevice) << tested.name;
-  expect_close(got.cpu(), expected, tested.name);
-  EXPECT_EQ(fallbacks(), before) << tested.name;
-}
 
 std::vector<Case> pointwise_cases() {
   const auto a = normal({3, 4}), b = normal({3, 4}), row = normal({4}), positive = a.abs() + 0.1;
@@ -248,15 +196,6 @@ TEST(XlaOperators, ViewsAreReadAndWritten) {
   for (const auto& tested : view_cases()) expect_as_on_cpu(tested);
 }
 
-// The gradient of the first input.
-at::Tensor gradient_of(const Function& function, const Tensors& inputs) {
-  auto first = inputs[0].detach().clone().requires_grad_();
-  auto all = inputs;
-  all[0] = first;
-  function(all).sum().backward();
-  return first.grad();
-}
-
 TEST(XlaOperators, DerivativesAreThoseOfTheCpu) {
   at::manual_seed(3);
   const auto a = normal({5, 4}), target = classes(5, 4);
@@ -273,9 +212,7 @@ TEST(XlaOperators, DerivativesAreThoseOfTheCpu) {
       {"mse_loss", {a, a * 2}, [](const Tensors& t) { return at::mse_loss(t[0], t[1]); }},
       {"mean and mm", {a, a.t().contiguous()}, [](const Tensors& t) { return at::mm(t[0], t[1]).mean(0); }},
   };
-  for (const auto& tested : cases)
-    expect_as_on_cpu(
-        {tested.name, tested.inputs, [&](const Tensors& t) { return gradient_of(tested.function, t); }});
+  for (const auto& tested : cases) expect_gradients_as_on_cpu(tested);
 }
 
 TEST(XlaTensors, AreCopiedAndRead) {
@@ -405,6 +342,9 @@ TEST(XlaTraining, StepsOfOurOptimizersAreThoseOfTheCpu) {
     expect_same_step("lockstep::sgd_step", 1, {0.05, 0.9, 0.0, 0.01, nesterov, false});
   expect_same_step("lockstep::sgd_step", 1, {0.05, 0.9, 0.3, 0.0, false, true});
   expect_same_step("lockstep::sgd_step", 0, {0.05, 0.0, 0.0, 0.0, false, false});
+  for (const bool maximize : {true, false})
+    expect_same_step("lockstep::adagrad_step", 1, {0.05, 0.01, 1e-8, 0.01, maximize});
+  expect_same_step("lockstep::lion_step", 1, {0.01, 0.9, 0.99, 0.1});
 }
 
 TEST(XlaTraining, EndsAProgramWithTheOptimizersStep) {

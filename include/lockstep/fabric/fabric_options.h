@@ -35,7 +35,8 @@ struct FabricOptions {
   PrecisionOptions precision = Fp32{};
   Devices devices = {};  ///< ranks on this node: "auto" (1) or a number
   int num_nodes = 1;
-  bool cuda_graphs = false;  ///< capture() captures steps; the rank then works on a stream of its own
+  bool cuda_graphs = false;          ///< capture() captures steps; the rank then works on a stream of its own
+  bool expandable_segments = false;  ///< CUDA's allocator grows its segments, which wastes less memory
 
   std::vector<std::shared_ptr<Logger>> loggers = {};             ///< get what log() is given, on rank 0
   std::vector<std::shared_ptr<FabricCallback>> callbacks = {};   ///< in the order in which they are called

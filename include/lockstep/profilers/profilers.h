@@ -4,11 +4,13 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <lockstep/base/export.h>
 #include <lockstep/profilers/profiler.h>
@@ -74,7 +76,7 @@ struct TraceProfilerOptions {
 /// DIRPATH/STAGE-FILENAME-RANK.json, in Chrome's trace-event format. Threads have the names that
 /// pthread_setname_np gave them before their first event; threads of one name that follow each other share a
 /// track. The calls of one thread must contain each other or lie apart.
-class LOCKSTEP_API TraceProfiler final : public Profiler {
+class LOCKSTEP_API TraceProfiler : public Profiler {
  public:
   explicit TraceProfiler(TraceProfilerOptions options = {});
   ~TraceProfiler() override;
@@ -92,7 +94,22 @@ class LOCKSTEP_API TraceProfiler final : public Profiler {
   /// @throws IoError, std::filesystem::filesystem_error
   std::filesystem::path write();
 
+  /// What write() has written last; empty before.
+  std::filesystem::path last_file() const;
+
  protected:
+  /// An event that another library has measured, such as a kernel of a GPU.
+  struct OtherEvent {
+    std::string name = {};
+    std::string category = {};     ///< "kernel", "copy", "operator", ...
+    std::string track = {};        ///< where it is drawn, such as "cuda:0, stream 7"
+    std::int64_t begin_ns = 0;     ///< of Clock
+    std::int64_t duration_ns = 0;  ///< >= 0
+  };
+
+  /// What came since the call before, in any order. Called by write().
+  virtual std::vector<OtherEvent> take_other_events() { return {}; }
+
   void report() override;
 
  private:

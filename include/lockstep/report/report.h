@@ -72,6 +72,10 @@ struct RankTimes {
   double checkpoint_s = 0;                ///< spent in saving checkpoints
   double background_communication_s = 0;  ///< collectives of other threads, beside all that
   std::uint64_t dropped_events = 0;       ///< older ones, which the trace did not keep
+  double device_span_s = 0;         ///< of the steps in which LibTorch's profiler measured a device; 0: none
+  double device_kernels_s = 0;      ///< its kernels within that, of all streams
+  double device_copies_s = 0;       ///< likewise
+  double device_collectives_s = 0;  ///< those that the device carries out, such as NCCL's
 };
 
 /// How far apart the ranks came to their collectives.

@@ -14,8 +14,8 @@ namespace lockstep {
 
 class Profiler;
 
-/// No profiler, the one of that name ("simple", "advanced", "trace"), or one that the program made, which as
-/// text is `own`.
+/// No profiler, the one of that name ("simple", "advanced", "trace", or "pytorch", which is PyTorchProfiler),
+/// or one that the program made, which as text is `own`.
 class LOCKSTEP_API ProfilerChoice {
  public:
   ProfilerChoice() = default;

@@ -42,6 +42,13 @@ enum class PartialWindow {
   kCarry         ///< it goes on in the next epoch, as DeepSpeed's; the last one of a run has no step
 };
 
+/// How products of float32 matrices may be rounded: torch.set_float32_matmul_precision.
+enum class MatmulPrecision {
+  kHighest,  ///< as float32
+  kHigh,     ///< factors as TF32, with 10 bits of fraction, or as two numbers of bfloat16
+  kMedium    ///< factors as bfloat16
+};
+
 /// Whether algorithms that may give other bits from run to run are refused.
 enum class Deterministic {
   kFalse,
@@ -51,6 +58,7 @@ enum class Deterministic {
 
 LOCKSTEP_API std::span<const OptionName<PartialWindow>> option_names(PartialWindow);
 LOCKSTEP_API std::span<const OptionName<Deterministic>> option_names(Deterministic);
+LOCKSTEP_API std::span<const OptionName<MatmulPrecision>> option_names(MatmulPrecision);
 
 /// Whether a run goes on where an earlier one of its name was interrupted.
 enum class Resume {
@@ -108,6 +116,7 @@ struct TrainerOptions {
   Devices devices = {};              ///< ranks on this node: "auto" (1) or a number
   int num_nodes = 1;
   bool cuda_graphs = false;  ///< record a training step once on the device and replay it; see captured_step.h
+  bool expandable_segments = false;  ///< CUDA's allocator grows its segments, which wastes less memory
 
   BatchLimit limit_train_batches = {};
   BatchLimit limit_val_batches = {};
@@ -133,7 +142,7 @@ struct TrainerOptions {
   int log_every_n_steps = 50;
   LoggerList logger = true;            ///< true: metrics.csv; or names, or loggers of the program's own
   bool enable_autolog_hparams = true;  ///< give RunOptions::hyper_parameters to the loggers
-  ProfilerChoice profiler = {};        ///< "simple", "advanced", "trace", or one of the program's own
+  ProfilerChoice profiler = {};        ///< "simple", "advanced", "trace", "pytorch", or the program's own
   /// Write checkpoints/last.ckpt at the end of fit and, unless callbacks have a ModelCheckpoint, one of
   /// the latest epoch.
   bool enable_checkpointing = true;
@@ -147,6 +156,8 @@ struct TrainerOptions {
 
   EnumOption<Deterministic> deterministic = Deterministic::kFalse;
   std::optional<bool> benchmark = {};  ///< let cuDNN try its algorithms; none: as LibTorch has it
+  /// How products of float32 matrices are rounded, in the whole process; none: as LibTorch has it.
+  std::optional<EnumOption<MatmulPrecision>> matmul_precision = {};
   bool inference_mode = true;  ///< validate, test and predict in inference mode where one process runs
   bool use_distributed_sampler = true;          ///< each rank gets its part of the data; false: all of it
   std::filesystem::path default_root_dir = {};  ///< where runs/ is made; empty: the working directory

@@ -1,7 +1,6 @@
 #include "comm/shared_memory/segment_board.h"
 
 #include <algorithm>
-#include <cstring>
 #include <stdexcept>
 
 namespace lockstep::detail {
@@ -28,7 +27,7 @@ void SegmentBoard::show(const Announcement& announcement, std::string_view paylo
     auto& own = shown_at(place);
     own.announcement = announcement;
     own.payload_bytes = payload.size();
-    std::memcpy(own.payload, payload.data(), payload.size());
+    payload.copy(own.payload, payload.size());
   });
 }
 

@@ -1,4 +1,4 @@
-// Activations that are kept on disk, or those of a device on the host, from forward to backward.
+// Activations that are kept on the host or on disk from forward to backward.
 #include "parallel/activations/offloaded_activations.h"
 
 #include <algorithm>
@@ -32,16 +32,23 @@ void use_on(const c10::Storage& memory, const c10::Stream& stream) {
 
 }  // namespace
 
-HostCopy::HostCopy(const c10::Storage& memory, std::weak_ptr<HostCopy> previous)
-    : device_(memory.device()), stream_(offload_stream(device_)), previous_(std::move(previous)) {
+HostCopy::HostCopy(const c10::Storage& memory, at::Tensor bytes, std::shared_ptr<PinnedStaging> staging,
+                   std::weak_ptr<HostCopy> previous)
+    : device_(memory.device()),
+      stream_(offload_stream(device_)),
+      staging_(std::move(staging)),
+      previous_(std::move(previous)),
+      bytes_(std::move(bytes)) {
   refuse_in_recording("offloaded activations, whose memory on the host is another one each time,");
   const at::NoGradGuard no_grad;
   const auto size = static_cast<std::int64_t>(memory.nbytes());
   const auto source = at::empty({0}, bytes_on(device_)).set_(memory, 0, {size}, {1});
-  bytes_ = at::empty({size}, bytes_on(at::kCPU).pinned_memory(true));
   order_streams(current_stream(device_), stream_);
   const c10::StreamGuard guard(stream_);
-  bytes_.copy_(source, /*non_blocking=*/true);
+  if (staging_)
+    staging_->to_host(source, bytes_);
+  else
+    bytes_.copy_(source, /*non_blocking=*/true);
   use_on(memory, stream_);
 }
 
@@ -50,7 +57,15 @@ void HostCopy::fetch() {
   const at::NoGradGuard no_grad;
   const c10::StreamGuard guard(stream_);
   fetched_ = at::empty(bytes_.sizes(), bytes_on(device_));
-  fetched_.copy_(bytes_, /*non_blocking=*/true);
+  if (staging_)
+    staging_->to_device(bytes_, fetched_);
+  else
+    fetched_.copy_(bytes_, /*non_blocking=*/true);
+}
+
+// Of a file.
+void HostCopy::read_ahead() const {
+  if (staging_) ::madvise(bytes_.mutable_data_ptr(), bytes_.nbytes(), MADV_WILLNEED);
 }
 
 // What another tensor of the same memory has fetched is used again.
@@ -64,7 +79,10 @@ c10::Storage HostCopy::storage() {
   auto storage = std::exchange(fetched_, {}).storage();
   use_on(storage, current);
   in_use_ = storage.getWeakStorageImpl();
-  if (const auto next = previous_.lock()) next->fetch();
+  if (const auto next = previous_.lock()) {
+    if (const auto second = next->previous_.lock()) second->read_ahead();
+    next->fetch();
+  }
   return storage;
 }
 
@@ -138,15 +156,22 @@ SavedTensor ActivationStore::keep(const at::Tensor& tensor) {
 }
 
 std::shared_ptr<SavedMemory> ActivationStore::copied(const c10::Storage& memory) {
-  if (!memory.device().is_cpu()) {
-    auto copy = std::make_shared<HostCopy>(memory, latest_on_host_);
-    latest_on_host_ = copy;
-    return copy;
-  }
+  if (!memory.device().is_cpu()) return copied_from_device(memory);
   auto bytes = leased(pool_, memory.nbytes());
   std::memcpy(bytes.mutable_data(), memory.data(), memory.nbytes());
   auto copy = std::make_shared<Copy>(std::move(bytes), latest_);
   latest_ = copy;
+  return copy;
+}
+
+std::shared_ptr<SavedMemory> ActivationStore::copied_from_device(const c10::Storage& memory) {
+  const auto size = static_cast<std::int64_t>(memory.nbytes());
+  if (pool_ && !staging_) staging_ = std::make_shared<PinnedStaging>();
+  const auto bytes =
+      pool_ ? at::empty({0}, bytes_on(at::kCPU)).set_(leased(pool_, memory.nbytes()), 0, {size}, {1})
+            : at::empty({size}, bytes_on(at::kCPU).pinned_memory(true));
+  auto copy = std::make_shared<HostCopy>(memory, bytes, staging_, latest_on_host_);
+  latest_on_host_ = copy;
   return copy;
 }
 
@@ -182,7 +207,7 @@ std::optional<offload::SwapFolder> folder_of(const ActivationOffload& options, i
     throw ConfigError("parallel", {.what = "min_bytes of offloaded activations",
                                    .expected = "1 or more",
                                    .got = std::to_string(options.min_bytes)});
-  if (!device.is_cpu()) return std::nullopt;
+  if (!device.is_cpu() && options.directory.empty()) return std::nullopt;
   const auto directory =
       options.directory.empty() ? offload::temporary_directory(options.option) : options.directory;
   if (rank == 0) offload::warn_of_tmpfs(directory, options.option);

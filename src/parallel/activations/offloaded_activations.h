@@ -1,5 +1,5 @@
 // Activations that are kept outside of memory from forward to backward, for the passes through chosen
-// modules: those of the CPU on disk, those of a device on the host.
+// modules: those of the CPU on disk, those of a device on the host or on disk.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +16,7 @@
 #include <lockstep/parallel/activations.h>
 #include <lockstep/parallel/dispatch/tensor_mark.h>
 
+#include "device/pinned_staging.h"
 #include "offload/mapped_memory.h"
 #include "parallel/activations/module_policies.h"
 #include "parallel/dispatch/backward_thread.h"
@@ -26,25 +27,30 @@ namespace lockstep::detail {
 /// opposite order: each brings the previous one along. The host waits for none of it.
 class HostCopy final : public SavedMemory {
  public:
-  /// Copies `memory` as it is for the current stream. `previous`: what was copied before.
-  HostCopy(const c10::Storage& memory, std::weak_ptr<HostCopy> previous);
+  /// Copies `memory` as it is for the current stream to `bytes`, of the host: through `staging`, or without
+  /// one where it is page-locked. `previous`: what was copied before.
+  HostCopy(const c10::Storage& memory, at::Tensor bytes, std::shared_ptr<PinnedStaging> staging,
+           std::weak_ptr<HostCopy> previous);
 
   /// Memory of the device with these bytes, ready for the current stream.
   c10::Storage storage() override;
 
  private:
   void fetch();
+  void read_ahead() const;
 
   const at::Device device_;
   const c10::Stream stream_;
+  const std::shared_ptr<PinnedStaging> staging_;
   const std::weak_ptr<HostCopy> previous_;
-  at::Tensor bytes_;    // on the host
-  at::Tensor fetched_;  // on the device, until it is used
+  const at::Tensor bytes_;  // on the host
+  at::Tensor fetched_;      // on the device, until it is used
   std::optional<c10::weak_intrusive_ptr<c10::StorageImpl>> in_use_ = {};
 };
 
 /// Copies the memory of tensors, once for all tensors that lie in it: of the CPU into mapped files, of a
-/// device to the host. Parameters and tensors of less than `min_bytes` stay where they are. Thread-safe.
+/// device there or, without a folder, to page-locked memory of the host. Parameters and tensors of less than
+/// `min_bytes` stay where they are. Thread-safe.
 class LOCKSTEP_API ActivationStore final : public SavedTensorStore {
  public:
   /// Without a folder tensors of the CPU stay where they are, too.
@@ -68,6 +74,7 @@ class LOCKSTEP_API ActivationStore final : public SavedTensorStore {
   bool takes(const at::Tensor& tensor) const;
   std::shared_ptr<SavedMemory> copy_of(const at::Tensor& tensor);
   std::shared_ptr<SavedMemory> copied(const c10::Storage& memory);
+  std::shared_ptr<SavedMemory> copied_from_device(const c10::Storage& memory);
   void forget_what_is_gone();
 
   const std::shared_ptr<offload::MappedPool> pool_;  // null without a folder
@@ -77,6 +84,7 @@ class LOCKSTEP_API ActivationStore final : public SavedTensorStore {
   std::size_t most_sources_ = 64;  // above this number, freed sources are removed
   std::weak_ptr<Copy> latest_;
   std::weak_ptr<HostCopy> latest_on_host_;
+  std::shared_ptr<PinnedStaging> staging_;  // of a device, with a folder
 };
 
 /// From the first operator that uses one of the module's parameters until backward, tensors that this thread
@@ -84,7 +92,8 @@ class LOCKSTEP_API ActivationStore final : public SavedTensorStore {
 class OffloadedActivations final : public UseHandler, public ModulePolicy {
  public:
   /// @throws ConfigError for a directory that cannot be used, a module without parameters, min_bytes < 1
-  /// @param device  on which the module computes; a directory is used where that is the CPU
+  /// @param device  on which the module computes; where that is the CPU, no directory means that of temporary
+  /// files
   OffloadedActivations(const torch::nn::Module& module, const ActivationOffload& options, int rank,
                        at::Device device);
 

@@ -12,12 +12,6 @@ namespace {
 constexpr std::int64_t kBlock = kQuantizedBlock;
 constexpr std::int64_t kHalf = kBlock / 2;
 
-// Below, the inverse of a scale may be infinite.
-constexpr float kSmallest = 1.2e-36F;
-
-// Added to a number, it leaves the nearest integer in the lowest bits.
-constexpr float kRounder = 12582912.0F;  // 1.5 * 2^23
-
 // Magnitudes are in the order of their bits, infinity and NaN the largest.
 LOCKSTEP_INLINE float scale_of(const float* values, float largest_code) {
   std::int32_t largest = 0;
@@ -25,15 +19,15 @@ LOCKSTEP_INLINE float scale_of(const float* values, float largest_code) {
     largest = std::max(largest, std::bit_cast<std::int32_t>(values[i]) & 0x7fffffff);
   const auto magnitude = std::bit_cast<float>(largest);
   if (largest >= 0x7f800000) return std::numeric_limits<float>::quiet_NaN();
-  return magnitude < kSmallest ? 0.0F : magnitude / largest_code;
+  return magnitude < kSmallestMagnitude ? 0.0F : magnitude / largest_code;
 }
 
 LOCKSTEP_INLINE std::int32_t code_of(float value, float inverse) {
-  return std::bit_cast<std::int32_t>(value * inverse + kRounder);
+  return std::bit_cast<std::int32_t>(value * inverse + kCodeRounder);
 }
 
 struct Codes8 {
-  static constexpr float kLargest = 127.0F;
+  static constexpr float kLargest = largest_code(CodeBits::k8);
   static constexpr std::int64_t kBytes = kBlock;
 
   static LOCKSTEP_INLINE void write(const float* __restrict values, float inverse,
@@ -51,7 +45,7 @@ struct Codes8 {
 
 // A byte holds a number of the block's first half and its counterpart of the second.
 struct Codes4 {
-  static constexpr float kLargest = 7.0F;
+  static constexpr float kLargest = largest_code(CodeBits::k4);
   static constexpr std::int64_t kBytes = kHalf;
 
   static LOCKSTEP_INLINE void write(const float* __restrict values, float inverse,

@@ -23,6 +23,15 @@ inline constexpr std::int64_t kQuantizedBlock = 256;
 /// Bits of a code: -127..127, or -7..7 with two in a byte.
 enum class CodeBits { k4 = 4, k8 = 8 };
 
+/// The largest code.
+constexpr float largest_code(CodeBits bits) { return bits == CodeBits::k8 ? 127.0F : 7.0F; }
+
+/// Blocks whose numbers are all smaller become zeros: the inverse of a scale might be infinite.
+inline constexpr float kSmallestMagnitude = 1.2e-36F;
+
+/// Added to a number, it leaves the nearest integer, its code, in the lowest bits of the sum.
+inline constexpr float kCodeRounder = 12582912.0F;  // 1.5 * 2^23
+
 /// Of a number of elements; a last block that is not full counts as if it were.
 constexpr std::int64_t block_count(std::int64_t elements) {
   return (elements + kQuantizedBlock - 1) / kQuantizedBlock;

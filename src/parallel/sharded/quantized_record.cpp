@@ -1,6 +1,7 @@
 #include "parallel/sharded/quantized_record.h"
 
 #include <algorithm>
+#include <limits>
 
 #include <lockstep/torch.h>
 
@@ -26,6 +27,70 @@ RecordPlace place_in(const at::Tensor& record, std::int64_t elements, CodeBits b
   return {bytes + code_bytes(begin, bits), scales + block_count(begin)};
 }
 
+// The same on devices, by operators of LibTorch. Each of them rounds once, as the kernels of the CPU do:
+// quotients are of tensors, since some devices multiply by the inverse of a number.
+
+// The part of a record that holds what is quantised from element `begin` on, by blocks.
+struct DeviceRecord {
+  at::Tensor codes;   // [blocks, bytes of a block]
+  at::Tensor scales;  // [blocks, 1], float32
+};
+
+DeviceRecord part_in(const at::Tensor& record, std::int64_t elements, CodeBits bits, std::int64_t begin,
+                     std::int64_t count) {
+  const auto blocks = block_count(count);
+  const auto first = code_bytes(elements, bits) + block_count(begin) * 4;
+  return {.codes = record.narrow(0, code_bytes(begin, bits), code_bytes(count, bits)).view({blocks, -1}),
+          .scales = record.narrow(0, first, blocks * 4).view(at::kFloat).view({blocks, 1})};
+}
+
+// Whole blocks, the last one filled with zeros.
+at::Tensor blocks_of(const at::Tensor& values) {
+  const auto blocks = block_count(values.numel());
+  const auto missing = blocks * kQuantizedBlock - values.numel();
+  const auto whole = missing == 0 ? values : at::constant_pad_nd(values, {0, missing});
+  return whole.view({blocks, kQuantizedBlock});
+}
+
+at::Tensor number_beside(const at::Tensor& values, double number) {
+  return at::full({}, number, values.options());
+}
+
+at::Tensor scales_of(const at::Tensor& blocks, CodeBits bits) {
+  const auto largest = blocks.abs().amax(1, /*keepdim=*/true);  // NaN where there is one
+  auto scales = largest.div(number_beside(largest, largest_code(bits)));
+  scales.masked_fill_(largest.lt(kSmallestMagnitude), 0.0);
+  return scales.masked_fill_(largest.isfinite().logical_not_(), std::numeric_limits<double>::quiet_NaN());
+}
+
+void quantize_on_device(const at::Tensor& values, CodeBits bits, const DeviceRecord& record) {
+  const auto blocks = blocks_of(values);
+  const auto scales = scales_of(blocks, bits);
+  record.scales.copy_(scales);
+  const auto inverse = scales.reciprocal().masked_fill_(scales.gt(0.0).logical_not_(), 0.0);
+  const auto numbers = blocks.mul(inverse).add_(kCodeRounder).view(at::kInt);  // codes are the lowest bits
+  if (bits == CodeBits::k8) {
+    record.codes.copy_(numbers.bitwise_and_(255));
+    return;
+  }
+  constexpr auto kNibbles = kQuantizedBlock / 2;
+  const auto nibbles = numbers.bitwise_and_(15);
+  record.codes.copy_(nibbles.narrow(1, 0, kNibbles).add(nibbles.narrow(1, kNibbles, kNibbles), 16));
+}
+
+// Flat.
+at::Tensor dequantize_on_device(const DeviceRecord& record, std::int64_t elements, CodeBits bits) {
+  at::Tensor numbers;
+  if (bits == CodeBits::k8) {
+    numbers = record.codes.view(at::kChar).to(at::kFloat);
+  } else {
+    const auto bytes = record.codes.to(at::kInt);
+    numbers = at::cat({bytes.bitwise_and(15), bytes.bitwise_right_shift(4)}, 1);
+    numbers = numbers.bitwise_xor_(8).sub_(8).to(at::kFloat);
+  }
+  return numbers.mul_(record.scales).view({-1}).narrow(0, 0, elements);
+}
+
 }  // namespace
 
 std::int64_t RecordFormat::bytes() const {
@@ -33,22 +98,33 @@ std::int64_t RecordFormat::bytes() const {
 }
 
 void RecordFormat::write(const at::Tensor& values, const at::Tensor& record) const {
+  if (!record.is_cpu()) return write_part(values.to(at::kFloat), record, 0);
   for_each_tile(elements_, [&](std::int64_t begin, std::int64_t count) {
     write_part(values.narrow(0, begin, count).to(at::kFloat), record, begin);  // itself where it is that
   });
 }
 
 void RecordFormat::write_part(const at::Tensor& values, const at::Tensor& record, std::int64_t begin) const {
+  if (values.numel() == 0) return;
+  if (!record.is_cpu())
+    return quantize_on_device(values, bits_, part_in(record, elements_, bits_, begin, values.numel()));
   const auto [codes, scales] = place_in(record, elements_, bits_, begin);
   quantize(values.const_data_ptr<float>(), values.numel(), bits_, codes, scales);
 }
 
 void RecordFormat::read_part(const at::Tensor& record, std::int64_t begin, const at::Tensor& values) const {
+  if (values.numel() == 0) return;
+  if (!record.is_cpu()) {
+    const auto part = part_in(record, elements_, bits_, begin, values.numel());
+    values.copy_(dequantize_on_device(part, values.numel(), bits_));
+    return;
+  }
   const auto [codes, scales] = place_in(record, elements_, bits_, begin);
   dequantize(codes, scales, values.numel(), bits_, values.data_ptr<float>());
 }
 
 void RecordFormat::read(const at::Tensor& record, const at::Tensor& values) const {
+  if (!record.is_cpu()) return read_part(record, 0, values);
   const bool is_float = values.scalar_type() == at::kFloat;
   for_each_tile(elements_, [&](std::int64_t begin, std::int64_t count) {
     const auto target = values.narrow(0, begin, count);
@@ -64,6 +140,12 @@ void RecordFormat::read_all(const at::Tensor& records, const at::Tensor& values)
 }
 
 void RecordFormat::add(const at::Tensor& record, const at::Tensor& sums) const {
+  if (elements_ == 0) return;
+  if (!record.is_cpu()) {
+    const auto whole = part_in(record, elements_, bits_, 0, elements_);
+    sums.add_(dequantize_on_device(whole, elements_, bits_));
+    return;
+  }
   const auto [codes, scales] = place_in(record, elements_, bits_, 0);
   add_dequantized(codes, scales, elements_, bits_, sums.data_ptr<float>());
 }

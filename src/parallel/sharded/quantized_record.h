@@ -11,10 +11,12 @@
 
 namespace lockstep::detail {
 
-/// Elements that are converted at once: they stay in the cache. Whole blocks.
+/// Elements of tensors of the CPU that are converted at once: they stay in the cache. Whole blocks.
 inline constexpr std::int64_t kRecordTile = 64 * kQuantizedBlock;
 
-/// Flat tensors on the CPU; records are of bytes() bytes and begin at multiples of 4. Exported for tests.
+/// Flat tensors of one device; records are of bytes() bytes and begin at multiples of 4. On the CPU by
+/// block_quantizer.h, on devices by LibTorch's operators, with the same bits; the host waits for none of it.
+/// Exported for tests.
 class LOCKSTEP_API RecordFormat {
  public:
   RecordFormat(std::int64_t elements, CodeBits bits) : elements_(elements), bits_(bits) {}

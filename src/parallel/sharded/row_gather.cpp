@@ -46,8 +46,12 @@ RowGather::RowGather(const ShardMesh& mesh, std::int64_t shard_elements, at::Sca
       is_quantized_(travel.is_quantized) {
   if (!travel.has_secondary || mesh.gather_near.size() == 1) return;
   const auto shards = mesh.shards() / mesh.gather_near.size();
-  secondary_ = is_quantized_ ? memory.zeros(shards * format_.bytes(), at::kByte)
-                             : memory.row_zeros(shards * shard_elements, dtype);
+  if (!is_quantized_)
+    secondary_ = memory.row_zeros(shards * shard_elements, dtype);
+  else if (memory.is_on_host())
+    secondary_ = memory.row_zeros(shards * format_.bytes(), at::kByte);
+  else
+    secondary_ = memory.zeros(shards * format_.bytes(), at::kByte);
 }
 
 void RowGather::start(MemoryPool& pool, const at::Tensor& shard, const at::Tensor& row, std::int64_t number) {
@@ -63,11 +67,7 @@ void RowGather::start(MemoryPool& pool, const at::Tensor& shard, const at::Tenso
 
 // This rank's part of what travels.
 at::Tensor RowGather::part_of(MemoryPool& pool, const at::Tensor& shard) {
-  if (memory_.is_on_host()) {
-    part_ = pool.take(shard.numel(), dtype_);
-    memory_.copy_to_device(narrow_ != nullptr ? narrow_->current() : shard, part_);
-    return part_;
-  }
+  if (memory_.is_on_host()) return part_from_host(pool, shard);
   if (!changes(shard.scalar_type())) return shard;
   if (narrow_ != nullptr) return narrow_->current();
   if (is_quantized_) {
@@ -76,6 +76,20 @@ at::Tensor RowGather::part_of(MemoryPool& pool, const at::Tensor& shard) {
   } else {
     part_ = pool.take(shard.numel(), dtype_);
     part_.copy_(shard);
+  }
+  return part_;
+}
+
+// Quantised there, it is a quarter of the bytes.
+at::Tensor RowGather::part_from_host(MemoryPool& pool, const at::Tensor& shard) {
+  if (is_quantized_) {
+    const auto record = at::empty({format_.bytes()}, at::TensorOptions(at::kByte).pinned_memory(true));
+    format_.write(shard, record);
+    part_ = pool.take(format_.bytes(), at::kByte);
+    memory_.copy_to_device(record, part_);
+  } else {
+    part_ = pool.take(shard.numel(), dtype_);
+    memory_.copy_to_device(narrow_ != nullptr ? narrow_->current() : shard, part_);
   }
   return part_;
 }
@@ -119,8 +133,8 @@ std::int64_t RowGather::secondary_bytes() const {
 
 at::Tensor RowGather::as_gathered(const at::Tensor& shard) const {
   if (!is_quantized_) return shard.to(dtype_);
-  const auto record = at::empty({format_.bytes()}, at::kByte);
-  auto values = at::empty({shard.numel()}, dtype_);
+  const auto record = at::empty({format_.bytes()}, shard.options().dtype(at::kByte));
+  auto values = at::empty({shard.numel()}, shard.options().dtype(dtype_));
   format_.write(shard, record);
   format_.read(record, values);
   return values;

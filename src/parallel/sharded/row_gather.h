@@ -102,6 +102,7 @@ class RowGather {
 
  private:
   at::Tensor part_of(MemoryPool& pool, const at::Tensor& shard);
+  at::Tensor part_from_host(MemoryPool& pool, const at::Tensor& shard);
   void wait();
   void land(MemoryPool& pool);
   at::Tensor own_slice() const;

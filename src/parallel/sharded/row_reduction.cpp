@@ -11,6 +11,7 @@
 #include <lockstep/parallel/sharded/sharding_plan.h>
 #include <lockstep/torch.h>
 
+#include "device/step_recording.h"
 #include "parallel/sharded/quantized_record.h"
 
 namespace lockstep::detail {
@@ -83,8 +84,8 @@ class ChunkErrors {
  public:
   ChunkErrors(std::int64_t chunks, std::int64_t elements, const ErrorFeedback& options);
 
-  /// A reduction begins: forgets all, when it is time.
-  void begin();
+  /// A reduction of what is on `device` begins: forgets all, when it is time.
+  void begin(at::Device device);
 
   /// Forgets all.
   void forget();
@@ -106,7 +107,10 @@ ChunkErrors::ChunkErrors(std::int64_t chunks, std::int64_t elements, const Error
       options_(options),
       records_(at::zeros({chunks * kept_.bytes()}, at::kByte)) {}
 
-void ChunkErrors::begin() {
+// The host counts reductions, of which replays of a captured step would be none.
+void ChunkErrors::begin(at::Device device) {
+  refuse_in_recording("error feedback of quantised gradients");
+  if (records_.device() != device) records_ = records_.to(device);
   if (++reductions_ <= options_.reset_every) return;
   forget();
   reductions_ = 1;
@@ -121,9 +125,10 @@ void ChunkErrors::write(std::int64_t chunk, const at::Tensor& values, const Reco
                         const at::Tensor& record) {
   const auto own = records_.narrow(0, chunk * kept_.bytes(), kept_.bytes());
   const auto elements = format.elements();
-  const auto room = at::empty({3, std::min(elements, kRecordTile)}, at::kFloat);
-  for (std::int64_t begin = 0; begin < elements; begin += kRecordTile) {
-    const auto count = std::min(kRecordTile, elements - begin);
+  const auto tile = values.is_cpu() ? std::min(elements, kRecordTile) : elements;
+  const auto room = at::empty({3, tile}, values.options().dtype(at::kFloat));
+  for (std::int64_t begin = 0; begin < elements; begin += tile) {
+    const auto count = std::min(tile, elements - begin);
     auto error = room[0].narrow(0, 0, count), wanted = room[1].narrow(0, 0, count);
     const auto seen = room[2].narrow(0, 0, count);
     kept_.read_part(own, begin, error);
@@ -215,8 +220,8 @@ void QuantizedReduction::start(MemoryPool& pool, at::Tensor row, at::Tensor chun
   sent_ = hold(pool.take(ranks() * slot_bytes(), at::kByte));
   received_ = hold(pool.take(ranks() * slot_bytes(), at::kByte));
   sums_ = chunk_.scalar_type() == at::kFloat ? chunk_ : hold(pool.take(elements(), at::kFloat));
-  if (near_errors_) near_errors_->begin();
-  if (far_errors_) far_errors_->begin();
+  if (near_errors_) near_errors_->begin(whole.device());
+  if (far_errors_) far_errors_->begin(whole.device());
   for (int shard = 0; shard < ranks(); ++shard) {
     const auto node = shard / near_.size(), place = shard % near_.size();
     write(whole.narrow(0, shard * elements(), elements()), near_errors_, place * far_.size() + node);
@@ -241,7 +246,8 @@ void QuantizedReduction::finish(MemoryPool& pool) {
   const torch::NoGradGuard no_grad;
   std::exchange(work_, {}).wait();
   sum(0, 1, far_.size() > 1 ? far_.size() : near_.size());
-  sums_.div_(ranks());
+  // By a tensor: some devices multiply by the inverse of a number.
+  sums_.div_(at::full({}, ranks(), sums_.options()));
   if (!sums_.is_same(chunk_)) chunk_.copy_(sums_);
   give_back(pool);
 }

@@ -99,6 +99,7 @@ at::Tensor ShardMemory::row_zeros(std::int64_t elements, at::ScalarType dtype) c
 
 // Other types are converted on the host: a copy that converts would wait.
 void ShardMemory::copy_to_device(const at::Tensor& shard, const at::Tensor& to) {
+  if (staging_) return staging_->to_device(shard, to);
   is_awaited_ = true;
   auto from = shard;
   if (shard.scalar_type() != to.scalar_type()) {
@@ -111,20 +112,22 @@ void ShardMemory::copy_to_device(const at::Tensor& shard, const at::Tensor& to) 
 void ShardMemory::copy_to_shard(const at::Tensor& from, const at::Tensor& shard) {
   if (from.numel() == 0) return;
   is_awaited_ = true;
+  if (staging_) return staging_->to_host(from, shard);
   shard.copy_(from, /*non_blocking=*/true);
 }
 
 void ShardMemory::await_device() {
   if (!is_on_host_ || !std::exchange(is_awaited_, false)) return;
   refuse_in_recording("a step of an optimizer that is offloaded to the CPU");
+  if (staging_) return staging_->land();
   c10::Event issued(device_.type());
   issued.record(current_stream(device_));
   issued.synchronize();
 }
 
 at::Tensor ShardMemory::zeros(std::int64_t elements, at::ScalarType dtype) {
-  if (is_on_host_) return at::zeros({elements}, page_locked(dtype));
-  if (!swap_ || elements == 0) return flat_zeros(elements, dtype, device_);
+  if (!swap_ || elements == 0)
+    return is_on_host_ ? at::zeros({elements}, page_locked(dtype)) : flat_zeros(elements, dtype, device_);
   const auto bytes = static_cast<std::uint64_t>(elements) * c10::elementSize(dtype);
   const auto memory =
       std::make_shared<offload::MappedMemory>(*swap_->folder, "shard_" + std::to_string(files_++), bytes);

@@ -1,5 +1,5 @@
 // Where shards, their gradients and gathered rows lie: in memory that is used again, in page-locked memory of
-// the host, or in files that are mapped.
+// the host, or in files that are mapped, whose bytes reach a device through page-locked memory.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +12,7 @@
 #include <lockstep/comm/communicator.h>
 #include <lockstep/parallel/sharded/sharding_plan.h>
 
+#include "device/pinned_staging.h"
 #include "optim/state_memory.h"
 
 namespace lockstep::detail {
@@ -52,23 +53,27 @@ int ranks_on_disk(const Communicator& ranks, const std::filesystem::path& direct
 
 class ShardMemory {
  public:
-  /// Rows are in memory of `device`. Shards are there, too, or in files of `swap`, or `is_on_host`.
+  /// Rows are in memory of `device`. Shards are there, too, or `is_on_host`; with `swap` they are in its
+  /// files.
   ShardMemory(at::Device device, std::shared_ptr<const StateSwap> swap, bool is_on_host)
-      : device_(device), swap_(std::move(swap)), is_on_host_(is_on_host) {}
+      : device_(device),
+        swap_(std::move(swap)),
+        is_on_host_(is_on_host),
+        staging_(swap_ && is_on_host ? std::make_unique<PinnedStaging>() : nullptr) {}
 
   /// Of rows.
   at::Device device() const { return device_; }
 
   bool is_on_disk() const { return swap_ != nullptr; }
-  /// Whether shards are in page-locked memory of the CPU, and rows on another device.
+  /// Whether shards are in page-locked memory of the CPU, or in files, and rows on another device.
   bool is_on_host() const { return is_on_host_; }
   /// A flat tensor of zeros. Its file is removed with it. @throws IoError where the disk has no room
   at::Tensor zeros(std::int64_t elements, at::ScalarType dtype);
   /// The same for what lies beside rows.
   at::Tensor row_zeros(std::int64_t elements, at::ScalarType dtype) const;
 
-  /// Copies a shard on the host to `to`, on the device: in the order of the current stream, which reads
-  /// `shard` until await_device().
+  /// Copies what lies on the host, such as a shard, to `to`, on the device: in the order of the current
+  /// stream, which reads page-locked memory until await_device().
   void copy_to_device(const at::Tensor& shard, const at::Tensor& to);
   /// Copies what lies beside rows to `shard`: on the host it has it after await_device().
   void copy_to_shard(const at::Tensor& from, const at::Tensor& shard);
@@ -80,7 +85,8 @@ class ShardMemory {
   at::Device device_;
   std::shared_ptr<const StateSwap> swap_;
   bool is_on_host_;
-  bool is_awaited_ = false;  // something was issued since await_device()
+  std::unique_ptr<PinnedStaging> staging_;  // between files and the device
+  bool is_awaited_ = false;                 // something was issued since await_device()
   int files_ = 0;
 };
 

@@ -32,19 +32,9 @@ ResidencyRules rules_of(const ShardingPlan& plan) {
           .releases_at_once = plan.release_after_every_operator};
 }
 
-// What has kernels or files of the CPU only.
-void require_built_for(at::Device device, const ShardingPlan& plan) {
-  if (device.is_cpu()) return;
-  const auto& travel = plan.zero_plus_plus;
-  const char* what = nullptr;
-  if (plan.offload) what = "offloading to disk";
-  if (travel.quantized_weights || travel.quantized_frozen_weights || travel.quantized_gradients)
-    what = "quantised collectives (ZeRO++)";
-  if (what == nullptr) return;
-  throw ConfigError("parallel", {.what = std::string(what) + " is not built yet on a device",
-                                 .expected = "accelerator cpu, or a strategy without it",
-                                 .got = device.str(),
-                                 .hint = "docs/status.md says what is planned"});
+// Whose bytes are on disk, or are stepped from there, is stepped by the CPU.
+bool keeps_shards_on_host(const ShardingPlan& plan) {
+  return plan.offload_to_host || (plan.offload && !plan.device->is_cpu());
 }
 
 constexpr auto kChangeHint =
@@ -64,7 +54,7 @@ ShardedEngine::Impl::Impl(const torch::nn::Module& module, Communicator ranks, c
       whole_mesh(make_whole_mesh()),
       ranks_on_disk(swap ? detail::ranks_on_disk(comm, plan.offload->directory) : 0),
       device(*plan.device),
-      memory(device, plan.offload && plan.offload->parameters ? swap : nullptr, plan.offload_to_host),
+      memory(device, plan.offload && plan.offload->parameters ? swap : nullptr, keeps_shards_on_host(plan)),
       pool(device),
       residency(units, pool, rules_of(chosen)) {
   const MemoryAtOnce at_once;
@@ -93,7 +83,6 @@ ShardMesh ShardedEngine::Impl::checked_mesh() const {
   if (comm.size() > 1) require_writable(states);
   check_shardable(states);
   check_plan(plan, comm.size());
-  require_built_for(*plan.device, plan);
   const auto& options = plan.zero_plus_plus;
   if (plan.shards == 1) return make_shard_mesh(comm, 1);
   return make_shard_mesh(comm, plan.shards,

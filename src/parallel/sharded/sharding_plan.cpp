@@ -158,7 +158,7 @@ std::optional<DiskOffload> offload_of(const Fsdp& options) {
 
 std::optional<ActivationOffload> activation_offload_of(const Fsdp& options) {
   if (!options.activation_offload) return std::nullopt;
-  return ActivationOffload{.directory = offload_directory(options), .option = "offload_dir"};
+  return ActivationOffload{.directory = options.offload_dir, .option = "offload_dir"};
 }
 
 void check_neighbours(const char* what, int neighbours, int shards) {

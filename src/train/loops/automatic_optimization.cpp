@@ -60,18 +60,16 @@ double leave_out_loss(const RunSetup& setup, bool& has_warned, const char* what,
 }
 
 Scalar AutomaticOptimization::run(const AnyBatch& batch, const Window& window, StepContext& step) {
-  if (batch.empty()) return run_micro_batch(batch, window, step);
+  if (batch.empty()) {
+    if (captured_) captured_->leave_window();
+    return run_micro_batch(batch, window, step);
+  }
   if (optimizer().needs_closure()) return run_closures(batch, step);
-  return is_captured(window) ? run_captured(batch, step) : run_micro_batch(batch, window, step);
+  return is_captured() ? run_captured(batch, window, step) : run_micro_batch(batch, window, step);
 }
 
-// A window's micro-batches differ: the first clears gradients, the last averages them and steps.
-bool AutomaticOptimization::is_captured(const Window& window) {
-  if (!setup_.options.cuda_graphs || setup_.strategy->root_device().is_cpu()) return false;
-  if (window.first && window.last) return true;
-  if (!std::exchange(has_warned_of_windows_, true) && setup_.is_global_zero())
-    log_warning("steps of several micro-batches (accumulate_grad_batches) are not captured");
-  return false;
+bool AutomaticOptimization::is_captured() const {
+  return setup_.options.cuda_graphs && !setup_.strategy->root_device().is_cpu();
 }
 
 // What is on the host is the same in all replays: such a step is not recorded.
@@ -84,26 +82,39 @@ at::Tensor AutomaticOptimization::on_device(const Scalar& value, const char* wha
 CapturedStep::Tensors AutomaticOptimization::run_recorded(const CapturedStep::Tensors& inputs) {
   std::size_t next = 0;
   const auto in_place = batch_->with_tensors([&](const at::Tensor&) { return inputs.at(next++); });
-  const auto loss = run_micro_batch(in_place, {}, *step_);
+  if (auto* const recording = StepRecording::current())
+    recording->depend_on([this] { return window_.divisor; });
+  const auto loss = run_micro_batch(in_place, window_, *step_);
   CapturedStep::Tensors outputs{on_device(loss, "a loss that is on the host")};
-  if (is_step_taken_.is_on_device()) outputs.push_back(is_step_taken_.tensor());
+  if (window_.last && is_step_taken_.is_on_device()) outputs.push_back(is_step_taken_.tensor());
   return outputs;
 }
 
-Scalar AutomaticOptimization::run_captured(const AnyBatch& batch, StepContext& step) {
+// Gradients lie on these, whatever is recorded.
+std::vector<at::Tensor> AutomaticOptimization::accumulating() const {
+  std::vector<at::Tensor> all;
+  for (const auto& [name, tensor] :
+       setup_.strategy->accumulating_parameters(*setup_.optimizers.front().module))
+    all.push_back(tensor);
+  return all;
+}
+
+Scalar AutomaticOptimization::run_captured(const AnyBatch& batch, const Window& window, StepContext& step) {
   if (!captured_)
     captured_.emplace(
         setup_.strategy->root_device(),
-        [this](const CapturedStep::Tensors& inputs) { return run_recorded(inputs); }, /*warm_up=*/3,
-        around_scaled_step(setup_.precision));
+        [this](const CapturedStep::Tensors& inputs) { return run_recorded(inputs); },
+        [this] { return accumulating(); }, around_scaled_step(setup_.precision));
   CapturedStep::Tensors inputs;
   batch.with_tensors([&](const at::Tensor& tensor) {
     inputs.push_back(tensor);
     return tensor;
   });
   batch_ = &batch;
+  window_ = window;
   step_ = &step;
-  const auto outputs = (*captured_)(inputs);
+  const auto outputs = (*captured_)(window, inputs);
+  has_batch_ = has_loss_ = true;  // what is not so is not recorded
   if (outputs.size() > 1) is_step_taken_ = Scalar::of_last_use(outputs[1]);
   return Scalar(outputs.front());
 }

@@ -1,7 +1,8 @@
 #include "train/loops/batch_step.h"
 
 #include <lockstep/base/error.h>
-#include <lockstep/device/torch_device.h>
+
+#include "device/batch_transfer.h"
 
 namespace lockstep::detail {
 
@@ -11,8 +12,9 @@ std::optional<AnyBatch> batch_on_device(const RunSetup& setup, const AnyBatch& b
   bool has_tensors = false;
   auto moved = batch.with_tensors([&](const at::Tensor& tensor) {
     has_tensors = true;
-    return to_device(tensor, device);
+    return part_to_device(tensor, device);
   });
+  finish_batch(device);
   if (has_tensors) return moved;
   throw ConfigError("train",
                     {.what = "the tensors of a batch cannot be moved to " + device.str(),

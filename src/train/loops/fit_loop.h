@@ -11,12 +11,12 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
-
-#include <lockstep/device/captured_step.h>
+#include <vector>
 
 #include "train/checkpoints/interruption.h"
 #include "train/data/accumulation_window.h"
 #include "train/loops/batch_step.h"
+#include "train/loops/captured_window.h"
 #include "train/loops/run_diagnoses.h"
 #include "train/loops/trainer_state.h"
 #include "train/stopping/agreement_cadence.h"
@@ -36,7 +36,7 @@ class AutomaticOptimization {
                         const StepMeasure& measure)
       : setup_(setup), progress_(progress), hooks_(hooks), status_(status), measure_(measure) {}
 
-  /// Runs one micro-batch, captured where cuda_graphs asks for it and the window has no other. Returns this
+  /// Runs one micro-batch, captured where cuda_graphs asks for it. Returns this
   /// rank's loss as training_step gave it, not divided by the window's length. Collective where
   /// `window.last`.
   Scalar run(const AnyBatch& batch, const Window& window, StepContext& step);
@@ -48,10 +48,11 @@ class AutomaticOptimization {
 
  private:
   Scalar run_micro_batch(const AnyBatch& batch, const Window& window, StepContext& step);
-  bool is_captured(const Window& window);
-  Scalar run_captured(const AnyBatch& batch, StepContext& step);
+  bool is_captured() const;
+  Scalar run_captured(const AnyBatch& batch, const Window& window, StepContext& step);
   CapturedStep::Tensors run_recorded(const CapturedStep::Tensors& inputs);
   at::Tensor on_device(const Scalar& value, const char* what) const;
+  std::vector<at::Tensor> accumulating() const;
   Scalar run_closures(const AnyBatch& batch, StepContext& step);
   at::Tensor training_step(const AnyBatch& batch, StepContext& step);
   Scalar checked_value(const at::Tensor& loss, const StepContext& step) const;
@@ -67,10 +68,10 @@ class AutomaticOptimization {
   HookList& hooks_;
   LoopStatus& status_;
   const StepMeasure& measure_;
-  std::optional<CapturedStep> captured_;
-  const AnyBatch* batch_ = nullptr;  // of the captured step under way
+  std::optional<CapturedWindow> captured_;
+  const AnyBatch* batch_ = nullptr;  // of the captured micro-batch under way
+  Window window_;
   StepContext* step_ = nullptr;
-  bool has_warned_of_windows_ = false;
   // About the open window. The values hold for a window that another process has begun:
   bool has_batch_ = true;  // one that was not empty
   Scalar is_step_taken_ = 1;

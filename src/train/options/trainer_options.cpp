@@ -10,6 +10,7 @@
 #include <lockstep/profilers/profilers.h>
 #include <lockstep/train/batch_counts.h>
 #include <lockstep/train/profiler_choice.h>
+#include <lockstep/train/pytorch_profiler.h>
 #include <lockstep/train/trainer_options.h>
 
 namespace lockstep {
@@ -30,6 +31,13 @@ std::span<const OptionName<ClipAlgorithm>> option_names(ClipAlgorithm) {
 std::span<const OptionName<Deterministic>> option_names(Deterministic) {
   static constexpr OptionName<Deterministic> kNames[] = {
       {"false", Deterministic::kFalse}, {"true", Deterministic::kTrue}, {"warn", Deterministic::kWarn}};
+  return kNames;
+}
+
+std::span<const OptionName<MatmulPrecision>> option_names(MatmulPrecision) {
+  static constexpr OptionName<MatmulPrecision> kNames[] = {{"highest", MatmulPrecision::kHighest},
+                                                           {"high", MatmulPrecision::kHigh},
+                                                           {"medium", MatmulPrecision::kMedium}};
   return kNames;
 }
 
@@ -78,6 +86,8 @@ void describe(OptionVisitor& v, TrainerOptions& o) {
           "Ask a data module for its loaders again in every n-th epoch of fit; 0: never", at_least(0));
   v.field("cuda_graphs", o.cuda_graphs,
           "Record a training step once on the device, and replay it: no operator is issued by itself");
+  v.field("expandable_segments", o.expandable_segments,
+          "Let CUDA's allocator grow its segments, which wastes less memory");
   v.field("accumulate_grad_batches", o.accumulate_grad_batches,
           "Micro-batches per optimizer step; {0: 1, 4: 8}: by epoch");
   v.field("partial_window", o.partial_window,
@@ -93,8 +103,10 @@ void describe(OptionVisitor& v, TrainerOptions& o) {
   v.field("logger", o.logger,
           "Where metrics go: true (csv), false, or csv, jsonl, mlflow, tensorboard, own (those in the code)");
   v.field("enable_autolog_hparams", o.enable_autolog_hparams, "Give the program's options to the loggers");
-  v.field("profiler", o.profiler,
-          "Profiler of the run: simple, advanced, trace, own (that in the code) or none");
+  v.field(
+      "profiler", o.profiler,
+      "Profiler of the run: simple, advanced, trace, pytorch (trace with LibTorch's operators and a GPU's "
+      "kernels in some steps), own (that in the code) or none");
   v.field("enable_checkpointing", o.enable_checkpointing,
           "Write checkpoints of the latest epoch and, at the end of fit, last.ckpt");
   v.field("async_checkpoint", o.async_checkpoint, "Write checkpoints in the background of training");
@@ -104,6 +116,9 @@ void describe(OptionVisitor& v, TrainerOptions& o) {
   v.field("barebones", o.barebones, "Run nothing but the loop, to measure its speed");
   v.field("deterministic", o.deterministic, "Refuse, or warn of, algorithms that are not deterministic");
   v.field("benchmark", o.benchmark, "Let cuDNN try its algorithms; null: as LibTorch has it");
+  v.field("matmul_precision", o.matmul_precision,
+          "Rounding of products of float32 matrices: highest, high (TF32) or medium (bfloat16); null: as "
+          "LibTorch has it");
   v.field("inference_mode", o.inference_mode,
           "Validate, test and predict in inference mode where one process runs");
   v.field("use_distributed_sampler", o.use_distributed_sampler, "Give each rank its part of the data");
@@ -180,9 +195,11 @@ namespace {
 
 constexpr std::string_view kOwnProfiler = "own";
 
+constexpr std::string_view kPyTorchProfiler = "pytorch";
+
 bool is_profiler_name(std::string_view text) {
   const auto names = profiler_names();
-  return std::ranges::find(names, text) != names.end();
+  return text == kPyTorchProfiler || std::ranges::find(names, text) != names.end();
 }
 
 }  // namespace
@@ -190,7 +207,7 @@ bool is_profiler_name(std::string_view text) {
 std::string OptionType<ProfilerChoice>::accepted() {
   std::string names;
   for (const auto& name : profiler_names()) names += name + ", ";
-  return "one of " + names + "own (that of the program's code) or none";
+  return "one of " + names + std::string(kPyTorchProfiler) + ", own (that of the program's code) or none";
 }
 
 ProfilerChoice::ProfilerChoice(std::string name) : name_(std::move(name)) {
@@ -202,6 +219,7 @@ ProfilerChoice::ProfilerChoice(std::string name) : name_(std::move(name)) {
 
 std::shared_ptr<Profiler> ProfilerChoice::get() const {
   if (profiler_ || name_.empty()) return profiler_;
+  if (name_ == kPyTorchProfiler) return std::make_shared<PyTorchProfiler>();
   return make_profiler(name_);
 }
 
