@@ -2,6 +2,7 @@
 #include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
 
+#include "device/device_figures.h"
 #include "device/xla_library_interface.h"
 #include "xla/device.h"
 
@@ -14,6 +15,22 @@ Fallback fallback_of_environment() {
   if (*named == "error") return Fallback::kError;
   throw ConfigError("xla",
                     {.what = "LOCKSTEP_XLA_FALLBACK", .expected = "cpu or error", .got = '"' + *named + '"'});
+}
+
+detail::DeviceFigures figures() {
+  const auto done = counts();
+  const auto programs = device_programs().counts();
+  std::int64_t on_cpu = 0;
+  for (const auto& [name, calls] : done.on_cpu) on_cpu += calls;
+  return {{"programs_compiled", static_cast<double>(programs.compiled)},
+          {"compile_seconds", programs.compile_seconds},
+          {"programs_from_files", static_cast<double>(programs.from_files)},
+          {"load_seconds", programs.load_seconds},
+          {"programs_for_other_shapes", static_cast<double>(done.recompiled_for_shapes)},
+          {"runs", static_cast<double>(done.runs)},
+          {"steps_replayed", static_cast<double>(done.replays)},
+          {"operators_on_cpu", static_cast<double>(on_cpu)},
+          {"on_cpu_seconds", done.on_cpu_seconds}};
 }
 
 void load_device(int devices) {
@@ -32,6 +49,7 @@ void load_device(int devices) {
                               .where = file->string(),
                               .hint = "for CPUs, LOCKSTEP_PJRT_OPTIONS=cpu_device_count=N makes as many"});
   install(std::move(client), cache_folder());
+  detail::report_device_figures("xla", &figures);
 }
 
 constexpr detail::XlaLibrary kLibrary{.load = &load_device};
