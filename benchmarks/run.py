@@ -255,6 +255,15 @@ def profiler_bench(bin_dir, python, peers):
     return Bench("profiler", programs, tuple(rows))
 
 
+def xla_bench(bin_dir, *_):
+    """Captured steps on a plug-in for CPUs, beside LibTorch's kernels; LOCKSTEP_PJRT_PLUGIN names it."""
+    programs = (Program("ours", (f"{bin_dir}/bench_xla", "{results}")),)
+    rows = [Row(f"{network}_{ours}_vs_{peer}", Number("ours", f"{network}/{ours}"), Number("ours", f"{network}/{peer}"))
+            for network in ("mlp_s", "mlp_m", "mlp_l", "cnn", "lm_s", "lm_m", "lm_l")
+            for ours, peer in (("captured", "eager"), ("captured", "eager_fused"), ("traced", "eager_fused"))]
+    return Bench("xla", programs, tuple(rows), most_rounds=1)
+
+
 def swap_bench(bin_dir, *_):
     programs = (Program("ours", (f"{bin_dir}/bench_swap", "{results}", str(ROOT / "build/bench/swap"))),)
     rows = [Row(f"{engine}_{ours}_vs_raw", Number("ours", f"{engine}/{ours}"), Number("ours", f"raw/{peer}"), "ms")
@@ -268,6 +277,8 @@ def all_benches(build):
     makers = (step_bench, epoch_bench, loader_bench, ddp_bench, replica_check_bench, start_bench, fault_bench,
               all_reduce_bench, between_hosts_bench, many_ranks_bench, all_gather_bench, adamw_bench, checkpoint_bench, profiler_bench,
               sharded_bench, live_bench, swap_bench, zero_bench)
+    if os.environ.get("LOCKSTEP_PJRT_PLUGIN"):
+        makers += (xla_bench,)
     return [make(bin_dir, python, ROOT / "benchmarks/peers") for make in makers]
 
 

@@ -303,7 +303,8 @@ RunSummary read_summary(const std::filesystem::path& file) {
           .start_to_first_collective_s = summary.find<double>("start_to_first_collective_s"),
           .bytes_sent_per_step = summary.find<double>("bytes_sent_per_step"),
           .peak_rss_bytes_per_rank = summary.get<std::vector<std::int64_t>>("peak_rss_bytes_per_rank"),
-          .versions = summary.get<std::map<std::string, std::string>>("versions")};
+          .versions = summary.get<std::map<std::string, std::string>>("versions"),
+          .xla = summary.get<std::map<std::string, double>>("xla")};
 }
 
 RunFailure read_failure(const std::filesystem::path& file) {

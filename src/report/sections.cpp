@@ -200,6 +200,18 @@ constexpr std::pair<const char*, Fact> kFacts[] = {{"strategy", strategy},
                                                    {"samples", samples},
                                                    {"start to first collective", start}};
 
+// "compile_seconds" as it is read.
+std::string in_words(std::string name) {
+  std::ranges::replace(name, '_', ' ');
+  return name;
+}
+
+std::string xla_count(const RunSummary& summary, const std::string& name) {
+  const auto found = summary.xla.find(name);
+  if (found == summary.xla.end()) return kNothing;
+  return name.ends_with("seconds") ? seconds_text(found->second) : short_number(found->second, 5);
+}
+
 void write_failure(HtmlWriter& page, ComparedRuns runs, std::size_t index) {
   const auto& failure = *runs[index]->failure;
   const auto card = page.within("div", {{"class", "card failure run " + run_classes(index)}});
@@ -310,6 +322,11 @@ void write_environment(HtmlWriter& page, ComparedRuns runs) {
     });
   }
   for (const auto& [name, fact] : kFacts) add(name, fact);
+  std::set<std::string> counts;
+  for (const auto& run : runs)
+    for (const auto& [name, number] : summary_of(run).xla) counts.insert(name);
+  for (const auto& name : counts)
+    add("XLA: " + in_words(name), [&](const RunSummary& summary) { return xla_count(summary, name); });
   const auto card = page.within("div", {{"class", "card"}});
   write_table(page, header, rows, Columns::kText);
 }

@@ -4,6 +4,7 @@
 #include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
 
+#include "device/device_figures.h"
 #include "device/xla_library_interface.h"
 #include "xla/device.h"
 #include "xla/host_call.h"
@@ -50,6 +51,22 @@ void check_devices(const Client& client, const XlaDeviceCounts& counts) {
   if (client.device_count() < counts.asked) refuse_devices(client, "the run asks for", counts.asked);
 }
 
+detail::DeviceFigures figures() {
+  const auto done = counts();
+  const auto programs = device_programs().counts();
+  std::int64_t on_cpu = 0;
+  for (const auto& [name, calls] : done.on_cpu) on_cpu += calls;
+  return {{"programs_compiled", static_cast<double>(programs.compiled)},
+          {"compile_seconds", programs.compile_seconds},
+          {"programs_from_files", static_cast<double>(programs.from_files)},
+          {"load_seconds", programs.load_seconds},
+          {"programs_for_other_shapes", static_cast<double>(done.recompiled_for_shapes)},
+          {"runs", static_cast<double>(done.runs)},
+          {"steps_replayed", static_cast<double>(done.replays)},
+          {"operators_on_cpu", static_cast<double>(on_cpu)},
+          {"on_cpu_seconds", done.on_cpu_seconds}};
+}
+
 void load_device(const XlaSettings& settings, const XlaDeviceCounts& counts) {
   set_fallback(chosen_fallback(settings));
   const auto plugin = Plugin::load(chosen_plugin(settings));
@@ -60,6 +77,7 @@ void load_device(const XlaSettings& settings, const XlaDeviceCounts& counts) {
   const int count = std::max({client->device_count(), counts.declared, counts.asked});
   enable_host_calls(*client);
   install(std::move(client), chosen_cache(settings), count);
+  detail::report_device_figures("xla", &figures);
 }
 
 void run_recorded(int device) { synchronize_device(static_cast<c10::DeviceIndex>(device)); }

@@ -23,12 +23,13 @@ TEST_F(VerdictFiles, ReadsASummary) {
   const auto summary =
       read_summary(file(R"({"status": "success", "strategy": "ddp", "world_size": 2, "seconds": 0.5,
     "samples_per_second": 8628.0, "peak_rss_bytes_per_rank": [100, 90], "metrics": {"loss": null},
-    "versions": {"libtorch": "2.13.0"}, "something": "new"})"));
+    "versions": {"libtorch": "2.13.0"}, "xla": {"compile_seconds": 1.5}, "something": "new"})"));
   EXPECT_EQ(summary.status, "success");
   EXPECT_EQ(summary.world_size, 2);
   EXPECT_EQ(summary.samples_per_second, 8628);
   EXPECT_THAT(summary.peak_rss_bytes_per_rank, ElementsAre(100, 90));
   EXPECT_EQ(summary.versions.at("libtorch"), "2.13.0");
+  EXPECT_EQ(summary.xla.at("compile_seconds"), 1.5);
   EXPECT_EQ(summary.steps, std::nullopt);
 }
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """The demo on a device of XLA, beside the same on the CPU."""
 import csv
+import json
 import os
 import pathlib
 import subprocess
@@ -39,6 +40,18 @@ class TestDigits(unittest.TestCase):
         self.assertEqual(got.keys(), expected.keys())
         for key, value in expected.items():
             self.assertAlmostEqual(got[key], value, delta=1e-5 * abs(value), msg=str(key))
+
+    def test_captures_its_steps(self):
+        steps = ("--trainer.max_steps", 50)
+        expected = self.losses("cpu", *steps, "--trainer.accelerator", "cpu")
+        got = self.losses("captured", *steps, "--trainer.accelerator", "xla", "--trainer.cuda_graphs", "true", LOCKSTEP_PJRT_PLUGIN=PLUGIN)
+        for key, value in expected.items():
+            self.assertAlmostEqual(got[key], value, delta=1e-5 * abs(value), msg=str(key))
+        counts = json.loads((self.folder / "captured/summary.json").read_text())["xla"]
+        self.assertGreaterEqual(counts["steps_replayed"], 40)
+        self.assertGreater(counts["programs_compiled"] + counts["programs_from_files"], 0)
+        self.assertGreater(counts["compile_seconds"], 0)
+        self.assertNotIn("xla", json.loads((self.folder / "cpu/summary.json").read_text()))
 
     def test_goes_on_from_a_checkpoint_of_the_other(self):
         expected = self.losses("whole", "--trainer.max_steps", 20, "--trainer.accelerator", "cpu")

@@ -44,6 +44,7 @@ struct RunSummary {
   std::optional<double> bytes_sent_per_step = {};  ///< in collectives and messages
   std::vector<std::int64_t> peak_rss_bytes_per_rank = {};  ///< resident memory, by rank
   std::map<std::string, std::string> versions = {};        ///< {"libtorch", "2.13.0"}
+  std::map<std::string, double> xla = {};  ///< what rank 0 compiled and replayed: {"compile_seconds", 1.5}
 };
 
 /// How a rank of a failed run ended.
