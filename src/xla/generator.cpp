@@ -1,8 +1,9 @@
 #include "xla/generator.h"
 
+#include <algorithm>
 #include <cstring>
+#include <map>
 #include <mutex>
-#include <vector>
 
 #include <ATen/ATen.h>
 #include <c10/core/GeneratorImpl.h>
@@ -64,14 +65,13 @@ at::Generator make_device_generator(c10::DeviceIndex device) {
   return at::make_generator<DeviceGenerator>(device);
 }
 
+// A process may see one device and know it by the number of its rank.
 const at::Generator& default_generator(c10::DeviceIndex device) {
-  static const auto* const all = [] {
-    auto* const made = new std::vector<at::Generator>;
-    for (int i = 0; i < device_client()->device_count(); ++i)
-      made->push_back(make_device_generator(static_cast<c10::DeviceIndex>(i)));
-    return made;
-  }();
-  return all->at(static_cast<std::size_t>(device < 0 ? 0 : device));
+  static auto* const all = new std::map<c10::DeviceIndex, at::Generator>;
+  const std::lock_guard lock(device_mutex());
+  auto& generator = (*all)[std::max<c10::DeviceIndex>(device, 0)];
+  if (!generator.defined()) generator = make_device_generator(std::max<c10::DeviceIndex>(device, 0));
+  return generator;
 }
 
 Value random_state_of(const at::Generator& generator, std::int64_t count, c10::DeviceIndex device) {

@@ -205,7 +205,8 @@ TEST(CudaKernels, CrossEntropyIsThatOfLibTorch) {
       expected.backward();
       const auto got = by_kernels(scores, targets, type);
       EXPECT_TRUE(at::allclose(got.loss, expected, 1e-6, 1e-6)) << classes << got.loss << expected;
-      const auto tolerance = dtype == at::kFloat ? 1e-6 : 1e-2;
+      // Exponents of scores up to 40 are rounded to 4e-6.
+      const auto tolerance = dtype == at::kFloat ? 1e-5 : 1e-2;
       EXPECT_TRUE(at::allclose(got.gradient.to(at::kFloat), in_float.grad(), tolerance, 1e-7)) << classes;
     }
   }

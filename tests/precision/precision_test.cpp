@@ -25,8 +25,8 @@ TEST(PrecisionOptions, AWrongNameIsRefusedWhenATrainerOrAFabricIsMade) {
                                   {"trainer.precision", "\"16-mxied\"", "16-mixed", "did you mean"});
   test::expect_error<ConfigError>([] { Trainer({.strategy = "dpp"}); },
                                   {"trainer.strategy", "\"dpp\"", "ddp"});
-  test::expect_error<ConfigError>([] { Trainer({.strategy = "xla"}); },
-                                  {"trainer.strategy xla", "not built"});
+  test::expect_error<ConfigError>([] { Trainer({.strategy = "xla_fsdp"}); },
+                                  {"trainer.strategy xla_fsdp", "fsdp"});
   test::expect_error<ConfigError>([] { Fabric({.strategy = "dpp"}); }, {"fabric.strategy", "\"dpp\"", "ddp"});
 }
 
