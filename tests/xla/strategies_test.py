@@ -100,7 +100,8 @@ class TestXla(StrategyTest):
     def test_accumulates_clips_and_computes_in_bf16(self):
         for name, relative, flags in (("accumulate", 1e-5, ("--trainer.accumulate_grad_batches", 3)),
                                       ("clip", 1e-5, ("--trainer.gradient_clip_val", 0.05)),
-                                      ("bf16", 2e-2, ("--trainer.precision", "bf16-true"))):
+                                      ("bf16", 2e-2, ("--trainer.precision", "bf16-true")),
+                                      ("autocast", 2e-2, ("--trainer.precision", "bf16-mixed"))):
             with self.subTest(name):
                 steps = ("--trainer.max_steps", 12, *flags)
                 expected = self.losses(name + "_ddp", *steps, *DDP)
@@ -213,7 +214,7 @@ class TestLostRank(StrategyTest):
                     text = (self.folder / f"{name}_{rank}.txt").read_text()
                     self.assertIn("rank 1", text)
                     self.assertNotIn("PJRT plug-in failed", text)
-                self.assertLess(took, 1 + 4)  # naming takes a second at most; the processes then have to end
+                self.assertLess(took, 3)  # a second at most, and what a busy machine takes to end processes
 
 
 if __name__ == "__main__":
