@@ -91,6 +91,18 @@ class TestXla(StrategyTest):
         self.assert_equal_losses(self.losses("in_program", *steps, *XLA), expected)
         self.assert_equal_losses(self.losses("on_host", *steps, *XLA, *ON_HOST), expected)
 
+    def programs_of(self, name, *flags):
+        cache = self.folder / (name + "_programs")
+        result = self.start(name, *flags, "--trainer.max_steps", 6, "--trainer.limit_val_batches", 0, "--trainer.log_every_n_steps", 0,
+                            "--trainer.strategy.compile_cache", cache)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return len(list(cache.iterdir()))
+
+    def test_has_as_many_programs_as_one_rank_has_unless_the_host_averages(self):
+        alone = self.programs_of("alone", *SINGLE_XLA)
+        self.assertEqual(self.programs_of("in_program", *XLA), alone)
+        self.assertGreater(self.programs_of("on_host", *XLA, *ON_HOST), alone)
+
     def test_is_what_auto_means_for_several_ranks(self):
         result = self.start("auto", "--trainer.accelerator", "tpu", "--trainer.devices", 2, "--trainer.max_steps", 1,
                             LOCKSTEP_PJRT_PLUGIN=PLUGIN)

@@ -45,7 +45,7 @@ struct Xla {
   bool sync_module_states = true;  ///< compare the ranks' modules at setup and make them equal to rank 0's
   bool broadcast_buffers = true;   ///< buffers follow rank 0's after every step, as under ddp
   bool find_unused_parameters = false;  ///< allows losses that leave out some parameters: ranks tell each
-                                        ///< other which, which ends the program behind backward
+                                        ///< other which, for which they wait for each other once a step
   bool reduce_in_program = true;  ///< gradients are averaged by a function that the compiled program calls,
                                   ///< where the plug-in can, so that a step is one program; false: the
                                   ///< program ends behind backward
