@@ -162,8 +162,8 @@ struct ActivationOffload {
 /// Gradients have the bits that they have without. With activation checkpointing what comes into the blocks
 /// goes to disk. Parameters, and what explicit ls::checkpoint() calls take, stay in memory.
 ///
-/// Where this rank computes on a device, they go to page-locked memory of the host instead, and nothing to
-/// disk: copies run beside what is computed, and backward brings the next one along.
+/// On a device copies run beside what is computed, and backward brings the next one along. With no directory
+/// they stay in page-locked memory of the host; to one they pass through two blocks of it.
 ///
 /// Holds as long as the module lives; another call for the same module replaces the options. Not
 /// Collective; blocks to make a folder. Forward throws IoError where the disk has no room.

@@ -163,7 +163,7 @@ class LOCKSTEP_API GradScaler {
   std::int64_t steps_ = 0, skipped_ = 0, total_skipped_ = 0, skipped_in_a_row_ = 0;
   at::Tensor left_out_ = {};        // of lazy steps, on the device: float64, in all and in a row
   at::Tensor scale_ = {};           // float32, on the device of outputs; none before the first scale()
-  at::Tensor growth_tracker_ = {};  // int32: updates in a row without an overflow
+  at::Tensor growth_tracker_ = {};  // int32: updates in a row without an overflow, and two more counts
   std::unordered_map<const Optimizer*, PerOptimizer> per_optimizer_;
 };
 

@@ -103,7 +103,7 @@ struct Fsdp {
   MixedPrecisionChoice mixed_precision = {};  ///< the types to compute and communicate in, if others
   bool cpu_offload = false;  ///< parameters, gradients and optimizer state lie on the CPU; where that is
                              ///< where the model computes: on disk
-  std::filesystem::path offload_dir = {};  ///< the directory for both; by default that of temporary files
+  std::filesystem::path offload_dir = {};  ///< for both; by default temporary files', on devices the host
   EnumOption<BackwardPrefetch> backward_prefetch = BackwardPrefetch::kBackwardPre;  ///< see there
   bool forward_prefetch = true;   ///< gather the next unit of forward while the current one computes
   bool limit_all_gathers = true;  ///< free what is not needed before more is gathered
