@@ -163,7 +163,7 @@ void write_summary(const FitParts& fit, const SearchRun& search, const std::stri
     summary["seconds"] = seconds;
     summary["samples_per_second"] = ratio(static_cast<double>(progress.samples), seconds);
   }
-  for (const auto& [device, figures] : device_figures()) summary[device] = figures;
+  for (const auto& [device, counts] : device_figures()) summary[device] = counts;
   for (const auto& [name, found] : search.found)
     std::visit([&](const auto& value) { summary["tuned"][name] = value; }, found);
   write_file_atomically(setup.run_dir / "summary.json",
