@@ -300,7 +300,7 @@ namespace {
 int number_asked(const Devices& devices) {
   if (devices.indices() != nullptr)
     return devices.indices()->empty() ? 0 : *std::ranges::max_element(*devices.indices()) + 1;
-  return devices.is_auto() ? 0 : std::max(0, *devices.number());
+  return devices.number() != nullptr ? std::max(0, *devices.number()) : 0;
 }
 
 }  // namespace
