@@ -6,6 +6,7 @@
 
 #include "device/device_figures.h"
 #include "device/xla_library_interface.h"
+#include "xla/capture.h"
 #include "xla/device.h"
 #include "xla/host_call.h"
 
@@ -80,7 +81,11 @@ void load_device(const XlaSettings& settings, const XlaDeviceCounts& counts) {
   detail::report_device_figures("xla", &figures);
 }
 
-void run_recorded(int device) { synchronize_device(static_cast<c10::DeviceIndex>(device)); }
+// A step that is being captured becomes one program anyway.
+void run_recorded(int device) {
+  const std::lock_guard lock(device_mutex());
+  if (current_capture() == nullptr) synchronize_device(static_cast<c10::DeviceIndex>(device));
+}
 
 constexpr detail::XlaLibrary kLibrary{.load = &load_device,
                                       .calls_host = &can_call_host,
