@@ -100,7 +100,7 @@ class LOCKSTEP_API TraceProfiler : public Profiler {
  protected:
   /// An event that another library has measured, such as a kernel of a GPU.
   struct OtherEvent {
-    std::string name = {};
+    std::string name = {};         ///< of the kernel, copy or operator
     std::string category = {};     ///< "kernel", "copy", "operator", ...
     std::string track = {};        ///< where it is drawn, such as "cuda:0, stream 7"
     std::int64_t begin_ns = 0;     ///< of Clock
