@@ -10,6 +10,7 @@
 #include <lockstep/base/env.h>
 
 #include "base/format.h"
+#include "base/library_symbol.h"
 
 namespace lockstep::detail {
 namespace {
@@ -32,20 +33,15 @@ struct Nvml {
 
 constexpr std::size_t kUuidBytes = 96;  // NVML_DEVICE_UUID_V2_BUFFER_SIZE
 
-template <class Function>
-void find(void* library, const char* name, Function& function) {
-  function = reinterpret_cast<Function>(::dlsym(library, name));
-}
-
 Nvml functions_of(void* library) {
   Nvml nvml;
-  find(library, "nvmlInit_v2", nvml.init);
-  find(library, "nvmlShutdown", nvml.shutdown);
-  find(library, "nvmlDeviceGetCount_v2", nvml.count);
-  find(library, "nvmlDeviceGetHandleByIndex_v2", nvml.device);
-  find(library, "nvmlDeviceGetUUID", nvml.uuid);
-  find(library, "nvmlDeviceGetMaxMigDeviceCount", nvml.most_parts);
-  find(library, "nvmlDeviceGetMigDeviceHandleByIndex", nvml.part);
+  find_symbol(library, "nvmlInit_v2", nvml.init);
+  find_symbol(library, "nvmlShutdown", nvml.shutdown);
+  find_symbol(library, "nvmlDeviceGetCount_v2", nvml.count);
+  find_symbol(library, "nvmlDeviceGetHandleByIndex_v2", nvml.device);
+  find_symbol(library, "nvmlDeviceGetUUID", nvml.uuid);
+  find_symbol(library, "nvmlDeviceGetMaxMigDeviceCount", nvml.most_parts);
+  find_symbol(library, "nvmlDeviceGetMigDeviceHandleByIndex", nvml.part);
   return nvml;
 }
 

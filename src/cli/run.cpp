@@ -142,7 +142,7 @@ template <class Options>
 void load_accelerator(const Options& options, bool is_rank) {
   const auto plan = devices_of_run(options.strategy, options.accelerator, options.devices);
   if (!is_rank && plan.count * options.num_nodes != 1) return;
-  if (options.expandable_segments) detail::ask_for_expandable_segments();
+  if (options.expandable_segments && plan.accelerator != "cpu") detail::ask_for_expandable_segments();
   if (!plan.names.empty()) {
     const auto named = environment_of(options);
     show_device_of_rank(plan, (named ? named : detect_environment())->local_rank());

@@ -11,6 +11,8 @@
 
 #include <lockstep/base/env.h>
 
+#include "base/library_symbol.h"
+
 namespace lockstep::detail {
 namespace {
 
@@ -24,17 +26,12 @@ struct NvidiaDriver {
   bool is_complete() const { return init && version && count && error_text; }
 };
 
-template <class Function>
-void find_in(void* library, const char* name, Function& function) {
-  function = reinterpret_cast<Function>(::dlsym(library, name));
-}
-
 NvidiaDriver driver_in(void* library) {
   NvidiaDriver driver;
-  find_in(library, "cuInit", driver.init);
-  find_in(library, "cuDriverGetVersion", driver.version);
-  find_in(library, "cuDeviceGetCount", driver.count);
-  find_in(library, "cuGetErrorString", driver.error_text);
+  find_symbol(library, "cuInit", driver.init);
+  find_symbol(library, "cuDriverGetVersion", driver.version);
+  find_symbol(library, "cuDeviceGetCount", driver.count);
+  find_symbol(library, "cuGetErrorString", driver.error_text);
   return driver;
 }
 
@@ -122,15 +119,15 @@ struct NvidiaMemory {
 
 NvidiaMemory memory_functions_in(void* library) {
   NvidiaMemory driver;
-  find_in(library, "cuInit", driver.init);
-  find_in(library, "cuDeviceGetCount", driver.count);
-  find_in(library, "cuDeviceGet", driver.device);
-  find_in(library, "cuDevicePrimaryCtxRetain", driver.retain);
-  find_in(library, "cuDevicePrimaryCtxRelease_v2", driver.release);
-  find_in(library, "cuCtxPushCurrent_v2", driver.push);
-  find_in(library, "cuCtxPopCurrent_v2", driver.pop);
-  find_in(library, "cuMemAlloc_v2", driver.allocate);
-  find_in(library, "cuMemFree_v2", driver.free);
+  find_symbol(library, "cuInit", driver.init);
+  find_symbol(library, "cuDeviceGetCount", driver.count);
+  find_symbol(library, "cuDeviceGet", driver.device);
+  find_symbol(library, "cuDevicePrimaryCtxRetain", driver.retain);
+  find_symbol(library, "cuDevicePrimaryCtxRelease_v2", driver.release);
+  find_symbol(library, "cuCtxPushCurrent_v2", driver.push);
+  find_symbol(library, "cuCtxPopCurrent_v2", driver.pop);
+  find_symbol(library, "cuMemAlloc_v2", driver.allocate);
+  find_symbol(library, "cuMemFree_v2", driver.free);
   return driver;
 }
 

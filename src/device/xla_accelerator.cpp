@@ -135,6 +135,12 @@ void configure_xla(const XlaSettings& settings) {
   take(xla_state().settings.cache, settings.cache);
 }
 
+std::map<std::string, double> xla_figures() {
+  const std::lock_guard lock(xla_state().mutex);
+  const auto* const library = xla_state().library;
+  return library != nullptr ? library->figures() : std::map<std::string, double>{};
+}
+
 const XlaLibrary& xla_library() {
   const std::lock_guard lock(xla_state().mutex);
   if (xla_state().library != nullptr) return *xla_state().library;

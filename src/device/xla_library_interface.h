@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <span>
 #include <string>
 
@@ -50,6 +51,8 @@ struct XlaLibrary {
   void (*record_host_call)(int number, std::span<const at::Tensor> tensors, bool ends_step) = nullptr;
   /// Runs what was recorded for the device. Does not wait for it.
   void (*run_recorded)(int device) = nullptr;
+  /// What has been compiled, replayed and left to the CPU so far, by names such as "compile_seconds".
+  std::map<std::string, double> (*figures)() = nullptr;
 };
 
 /// The C symbol that gives the table.
@@ -59,6 +62,9 @@ using XlaLibraryFunction = const XlaLibrary* (*)();
 /// Adds to what load() will be told: settings that are not empty replace those of before. To be called before
 /// devices are chosen. Thread-safe.
 void configure_xla(const XlaSettings& settings);
+
+/// XlaLibrary::figures(); none where the library is not loaded.
+std::map<std::string, double> xla_figures();
 
 /// The library of this process. Only after the accelerator's load().
 const XlaLibrary& xla_library();

@@ -13,7 +13,6 @@
 #include <lockstep/parallel/sharded/sharded_modules.h>
 #include <lockstep/torch.h>
 
-#include "strategy/engine_table.h"
 #include "strategy/module_parameters.h"
 
 namespace lockstep::detail {
@@ -60,25 +59,11 @@ void DdpStrategy::setup_environment(ClusterEnvironment& environment, const World
 
 void DdpStrategy::setup_module(const std::shared_ptr<torch::nn::Module>& module) {
   detail::require_placeable(*module, root_device(), communicator_.rank());
-  replicas_.forget_dropped();
+  engines_.forget_dropped();
   restore_sharded(*module);
   materialize_module(*module);
   detail::place_module(*module, root_device());
-  replicas_.set(module, std::make_shared<DdpEngine>(*module, communicator_, options_));
-}
-
-void DdpStrategy::release_module(const torch::nn::Module& module) {
-  auto& replica = replicas_.of(module);
-  replica.engine = nullptr;
-  replica.awaits_step = false;
-}
-
-std::unique_ptr<Optimizer> DdpStrategy::setup_optimizer(torch::nn::Module& module,
-                                                        const OptimizerFactory& factory) {
-  auto& replica = replicas_.of(module);
-  auto optimizer = Strategy::setup_optimizer(module, factory);
-  replicas_.add(replica, *optimizer);
-  return optimizer;
+  engines_.set(module, std::make_shared<DdpEngine>(*module, communicator_, options_));
 }
 
 void DdpStrategy::setup_evaluation(torch::nn::Module& module) {
@@ -93,37 +78,13 @@ void DdpStrategy::backward(const at::Tensor& loss, std::span<torch::nn::Module* 
                            const BackwardOptions& options) {
   std::optional<detail::GradientWindow> window;
   if (options_.reduce_every_micro_batch) window.emplace(synced, options_.gradient_as_bucket_view);
-  DdpEngine::backward(loss, replicas_.averaging(synced), options);
-}
-
-Scalar DdpStrategy::clip_gradients_lazily(Optimizer& optimizer, const GradientClip& clip) {
-  return lockstep::clip_gradients_lazily(trained_parameters(optimizer), clip);
-}
-
-void DdpStrategy::optimizer_step(Optimizer& optimizer) {
-  auto& replica = replicas_.of(optimizer);
-  optimizer.step();
-  Replicas::end_step(replica);
-}
-
-double DdpStrategy::optimizer_step_with(Optimizer& optimizer, const Optimizer::Closure& closure) {
-  auto& replica = replicas_.of(optimizer);
-  const double loss = optimizer.step_with(closure);
-  Replicas::end_step(replica);
-  return loss;
-}
-
-void DdpStrategy::skip_optimizer_step(Optimizer& optimizer) { Replicas::end_step(replicas_.of(optimizer)); }
-
-void DdpStrategy::check_replicas(torch::nn::Module& module) {
-  if (const auto* const replica = replicas_.find(module); replica && replica->engine)
-    replica->engine->check_replicas();
+  DdpEngine::backward(loss, engines_.averaging(synced), options);
 }
 
 StateTree DdpStrategy::state() const {
   StateList modules;
   bool is_empty = true;
-  for (const auto& replica : replicas_.rows()) {
+  for (const auto& replica : engines_.rows()) {
     auto state = replica.engine ? replica.engine->state() : StateTree();
     is_empty = is_empty && state.empty();
     modules.push_back(std::move(state));
@@ -136,7 +97,7 @@ StateTree DdpStrategy::state() const {
 void DdpStrategy::load_state(const StateTree& state) {
   if (state.empty()) return;
   const auto modules = state.get_all<StateTree>("modules");
-  auto& replicas = replicas_.rows();
+  auto& replicas = engines_.rows();
   if (modules.size() != replicas.size()) {
     throw CheckpointError("strategy", {.what = "the state of a strategy with another number of models",
                                        .expected = std::to_string(replicas.size()),
@@ -146,7 +107,5 @@ void DdpStrategy::load_state(const StateTree& state) {
     if (!modules[i].empty() && replicas[i].engine) replicas[i].engine->load_state(modules[i]);
   }
 }
-
-void DdpStrategy::teardown() { replicas_ = {}; }
 
 }  // namespace lockstep

@@ -35,20 +35,6 @@ void XlaStrategy::setup_module(const std::shared_ptr<torch::nn::Module>& module)
   engines_.set(module, std::make_shared<detail::XlaEngine>(*module, communicator_, options_, in_program_));
 }
 
-void XlaStrategy::release_module(const torch::nn::Module& module) {
-  auto& row = engines_.of(module);
-  row.engine = nullptr;
-  row.awaits_step = false;
-}
-
-std::unique_ptr<Optimizer> XlaStrategy::setup_optimizer(torch::nn::Module& module,
-                                                        const OptimizerFactory& factory) {
-  auto& row = engines_.of(module);
-  auto optimizer = Strategy::setup_optimizer(module, factory);
-  engines_.add(row, *optimizer);
-  return optimizer;
-}
-
 void XlaStrategy::setup_evaluation(torch::nn::Module& module) {
   detail::require_placeable(module, root_device(), communicator_.rank());
   detail::restore_engines_of(module);
@@ -67,36 +53,13 @@ void XlaStrategy::backward(const at::Tensor& loss, std::span<torch::nn::Module* 
   for (auto* const engine : averaging) engine->average_gradients();
 }
 
-Scalar XlaStrategy::clip_gradients_lazily(Optimizer& optimizer, const GradientClip& clip) {
-  return lockstep::clip_gradients_lazily(trained_parameters(optimizer), clip);
-}
-
-void XlaStrategy::end_step(Optimizer& optimizer) {
-  Engines::end_step(engines_.of(optimizer));
+void XlaStrategy::end_step(Engines::Row& row) {
+  ReplicatedStrategy::end_step(row);
   detail::end_xla_step(root_device());
-}
-
-void XlaStrategy::optimizer_step(Optimizer& optimizer) {
-  optimizer.step();
-  end_step(optimizer);
-}
-
-double XlaStrategy::optimizer_step_with(Optimizer& optimizer, const Optimizer::Closure& closure) {
-  const double loss = optimizer.step_with(closure);
-  end_step(optimizer);
-  return loss;
-}
-
-void XlaStrategy::skip_optimizer_step(Optimizer& optimizer) { end_step(optimizer); }
-
-void XlaStrategy::check_replicas(torch::nn::Module& module) {
-  if (const auto* const row = engines_.find(module); row && row->engine) row->engine->check_replicas();
 }
 
 std::uint64_t XlaStrategy::bytes_sent() const {
   return communicator_.bytes_sent() + (in_program_ ? in_program_->bytes_sent() : 0);
 }
-
-void XlaStrategy::teardown() { engines_ = {}; }
 
 }  // namespace lockstep

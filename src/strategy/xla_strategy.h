@@ -9,7 +9,7 @@
 #include <lockstep/strategy/strategy.h>
 
 #include "parallel/xla/xla_engine.h"
-#include "strategy/engine_table.h"
+#include "strategy/replicated_strategy.h"
 #include "strategy/single_device_strategy.h"
 
 namespace lockstep {
@@ -22,37 +22,23 @@ class SingleXlaStrategy final : public SingleDeviceStrategy {
 };
 
 /// Every rank holds the whole model on a device of its own; gradients are averaged behind backward.
-class XlaStrategy final : public Strategy {
+class XlaStrategy final : public ReplicatedStrategy<detail::XlaEngine> {
  public:
   explicit XlaStrategy(Xla options) : options_(std::move(options)) {}
 
   std::string_view name() const override { return "xla"; }
   void setup_environment(ClusterEnvironment& environment, const WorldShape& shape) override;
-  const Communicator& communicator() const override { return communicator_; }
   void setup_module(const std::shared_ptr<torch::nn::Module>& module) override;
-  void release_module(const torch::nn::Module& module) override;
-  std::unique_ptr<Optimizer> setup_optimizer(torch::nn::Module& module,
-                                             const OptimizerFactory& factory) override;
   void setup_evaluation(torch::nn::Module& module) override;
   void backward(const at::Tensor& loss, std::span<torch::nn::Module* const> synced,
                 const BackwardOptions& options) override;
-  Scalar clip_gradients_lazily(Optimizer& optimizer, const GradientClip& clip) override;
-  void optimizer_step(Optimizer& optimizer) override;
-  double optimizer_step_with(Optimizer& optimizer, const Optimizer::Closure& closure) override;
-  void skip_optimizer_step(Optimizer& optimizer) override;
-  void check_replicas(torch::nn::Module& module) override;
   std::uint64_t bytes_sent() const override;
-  void teardown() override;
 
  private:
-  using Engines = detail::EngineTable<detail::XlaEngine>;
-
-  void end_step(Optimizer& optimizer);
+  void end_step(Engines::Row& row) override;
 
   Xla options_;
-  Communicator communicator_;
   std::shared_ptr<const detail::ProgramCollectives> in_program_;
-  Engines engines_;  // before the groups that they communicate through, in destruction
 };
 
 }  // namespace lockstep

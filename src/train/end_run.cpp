@@ -20,7 +20,7 @@
 #include <lockstep/profilers/profilers.h>
 #include <lockstep/torch.h>
 
-#include "device/device_figures.h"
+#include "device/xla_library_interface.h"
 #include "train/checkpoints/fit_checkpoint.h"
 #include "train/data/data_place.h"
 #include "train/data/run_data.h"
@@ -163,7 +163,7 @@ void write_summary(const FitParts& fit, const SearchRun& search, const std::stri
     summary["seconds"] = seconds;
     summary["samples_per_second"] = ratio(static_cast<double>(progress.samples), seconds);
   }
-  for (const auto& [device, counts] : device_figures()) summary[device] = counts;
+  if (const auto xla = xla_figures(); !xla.empty()) summary["xla"] = xla;
   for (const auto& [name, found] : search.found)
     std::visit([&](const auto& value) { summary["tuned"][name] = value; }, found);
   write_file_atomically(setup.run_dir / "summary.json",

@@ -4,7 +4,6 @@
 #include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
 
-#include "device/device_figures.h"
 #include "device/xla_library_interface.h"
 #include "xla/capture.h"
 #include "xla/device.h"
@@ -52,7 +51,8 @@ void check_devices(const Client& client, const XlaDeviceCounts& counts) {
   if (client.device_count() < counts.asked) refuse_devices(client, "the run asks for", counts.asked);
 }
 
-detail::DeviceFigures figures() {
+std::map<std::string, double> figures() {
+  if (!is_installed()) return {};
   const auto done = counts();
   const auto programs = device_programs().counts();
   std::int64_t on_cpu = 0;
@@ -78,7 +78,6 @@ void load_device(const XlaSettings& settings, const XlaDeviceCounts& counts) {
   const int count = std::max({client->device_count(), counts.declared, counts.asked});
   enable_host_calls(*client);
   install(std::move(client), chosen_cache(settings), count);
-  detail::report_device_figures("xla", &figures);
 }
 
 // A step that is being captured becomes one program anyway.
@@ -92,7 +91,8 @@ constexpr detail::XlaLibrary kLibrary{.load = &load_device,
                                       .add_host_function = &add_host_function,
                                       .remove_host_function = &remove_host_function,
                                       .record_host_call = &record_host_call,
-                                      .run_recorded = &run_recorded};
+                                      .run_recorded = &run_recorded,
+                                      .figures = &figures};
 
 }  // namespace
 }  // namespace lockstep::xla

@@ -31,6 +31,27 @@ struct Step {
     return call.has("maximize") && call.flag("maximize") ? call.emit.apply("negate", {gradient}) : gradient;
   }
 
+  // The same, with the parameter's decay in it, of optimizers whose decay goes through their moments.
+  Named decayed_gradient(std::size_t i) const {
+    const auto own = gradient(i);
+    if (!has_decay()) return own;
+    const Arithmetic all(call.emit, own.shape);
+    return all.add(own, all.mul(all.spread(setting("weight_decay")), parameters[i]));
+  }
+
+  // The i-th parameter's count of steps, with this one.
+  Named count(std::size_t i) const {
+    return call.emit.apply("add", {steps[i], call.emit.constant(1.0, steps[i].shape)});
+  }
+
+  // The i-th parameter as decay leaves it that goes by the learning rate alone.
+  Named decayed_parameter(std::size_t i) const {
+    if (!has_decay()) return parameters[i];
+    const Arithmetic one(call.emit, kNumber), all(call.emit, parameters[i].shape);
+    const auto kept = one.sub(one.number(1.0), one.mul(lr(), setting("weight_decay")));
+    return all.mul(parameters[i], all.spread(kept));
+  }
+
   // `made`, or what was there where the step is left out.
   Named unless_left_out(const Named& made, const Named& before) const {
     if (!call.is_array("found_inf")) return made;
@@ -77,24 +98,19 @@ std::vector<Named> adam_step(Call& call) {
   Written written;
   for (std::size_t i = 0; i < step.parameters.size(); ++i) {
     const auto& before = step.parameters[i];
-    const Arithmetic all(call.emit, before.shape), one(call.emit, kNumber);
-    const auto count = call.emit.apply("add", {step.steps[i], call.emit.constant(1.0, step.steps[i].shape)});
+    const Arithmetic all(call.emit, before.shape);
+    const auto count = step.count(i);
     const auto numbers = adam_numbers(step, count);
-    auto gradient = step.gradient(i);
-    auto parameter = before;
-    if (step.has_decay() && call.flag("decoupled")) {
-      const auto kept = one.sub(one.number(1.0), one.mul(step.lr(), step.setting("weight_decay")));
-      parameter = all.mul(parameter, all.spread(kept));
-    } else if (step.has_decay()) {
-      gradient = all.add(gradient, all.mul(all.spread(step.setting("weight_decay")), before));
-    }
+    const bool is_decoupled = call.flag("decoupled");
+    const auto gradient = is_decoupled ? step.gradient(i) : step.decayed_gradient(i);
     const auto first =
         all.add(all.mul(step.first[i], all.number(beta1)), all.mul(gradient, all.number(1.0 - beta1)));
     const auto second = all.add(all.mul(step.second[i], all.number(beta2)),
                                 all.mul(all.mul(gradient, gradient), all.number(1.0 - beta2)));
     const auto root = all.div(all.sqrt(second), all.spread(numbers.root_of_second));
     const auto move = all.div(first, all.add(root, all.number(call.number("eps"))));
-    parameter = all.sub(parameter, all.mul(move, all.spread(numbers.step_size)));
+    const auto parameter = all.sub(is_decoupled ? step.decayed_parameter(i) : before,
+                                   all.mul(move, all.spread(numbers.step_size)));
     written.parameters.push_back(step.unless_left_out(parameter, before));
     written.first.push_back(step.unless_left_out(first, step.first[i]));
     written.second.push_back(step.unless_left_out(second, step.second[i]));
@@ -119,18 +135,14 @@ std::vector<Named> sgd_step(Call& call) {
   for (std::size_t i = 0; i < step.parameters.size(); ++i) {
     const auto& before = step.parameters[i];
     const Arithmetic all(call.emit, before.shape);
-    auto gradient = step.gradient(i);
-    if (step.has_decay())
-      gradient = all.add(gradient, all.mul(all.spread(step.setting("weight_decay")), before));
+    const auto gradient = step.decayed_gradient(i);
     auto move = gradient;
     if (!step.first.empty()) {
       const auto buffer = momentum_buffer(step, i, gradient);
       const bool looks_ahead = call.flag("nesterov");
       move = looks_ahead ? all.add(gradient, all.mul(buffer, all.spread(step.setting("momentum")))) : buffer;
-      const auto count =
-          call.emit.apply("add", {step.steps[i], call.emit.constant(1.0, step.steps[i].shape)});
       written.first.push_back(step.unless_left_out(buffer, step.first[i]));
-      written.steps.push_back(step.unless_left_out(count, step.steps[i]));
+      written.steps.push_back(step.unless_left_out(step.count(i), step.steps[i]));
     } else if (i < step.steps.size()) {
       written.steps.push_back(step.steps[i]);
     }
@@ -147,19 +159,16 @@ std::vector<Named> adagrad_step(Call& call) {
   for (std::size_t i = 0; i < step.parameters.size(); ++i) {
     const auto& before = step.parameters[i];
     const Arithmetic all(call.emit, before.shape);
-    auto gradient = step.gradient(i);
-    if (step.has_decay())
-      gradient = all.add(gradient, all.mul(all.spread(step.setting("weight_decay")), before));
+    const auto gradient = step.decayed_gradient(i);
     const auto sum = all.add(step.first[i], all.mul(gradient, gradient));
     const auto taken = call.emit.convert(step.steps[i], at::kDouble);
     const auto slower = one.add(one.number(1.0), one.mul(step.setting("lr_decay"), taken));
     const auto rate = one.div(step.lr(), slower);
     const auto move = all.div(gradient, all.add(all.sqrt(sum), all.number(call.number("eps"))));
-    const auto count = call.emit.apply("add", {step.steps[i], call.emit.constant(1.0, step.steps[i].shape)});
     written.parameters.push_back(
         step.unless_left_out(all.sub(before, all.mul(move, all.spread(rate))), before));
     written.first.push_back(step.unless_left_out(sum, step.first[i]));
-    written.steps.push_back(step.unless_left_out(count, step.steps[i]));
+    written.steps.push_back(step.unless_left_out(step.count(i), step.steps[i]));
   }
   return written.all();
 }
@@ -167,7 +176,6 @@ std::vector<Named> adagrad_step(Call& call) {
 std::vector<Named> lion_step(Call& call) {
   const Step step(call);
   const double beta1 = call.number("beta1"), beta2 = call.number("beta2");
-  const Arithmetic one(call.emit, kNumber);
   Written written;
   for (std::size_t i = 0; i < step.parameters.size(); ++i) {
     const auto& before = step.parameters[i];
@@ -176,19 +184,11 @@ std::vector<Named> lion_step(Call& call) {
     const auto blend = [&](double beta) {
       return all.add(all.mul(step.first[i], beta), all.mul(gradient, 1.0 - beta));
     };
-    auto kept = before;
-    if (step.has_decay()) {
-      const auto share = one.sub(one.number(1.0), one.mul(step.lr(), step.setting("weight_decay")));
-      kept = all.mul(before, all.spread(share));
-    }
-    const auto moved = all.sub(kept, all.mul(all.sign(blend(beta1)), all.spread(step.lr())));
+    const auto moved =
+        all.sub(step.decayed_parameter(i), all.mul(all.sign(blend(beta1)), all.spread(step.lr())));
     written.parameters.push_back(step.unless_left_out(moved, before));
     written.first.push_back(step.unless_left_out(blend(beta2), step.first[i]));
-    if (i < step.steps.size()) {
-      const auto count =
-          call.emit.apply("add", {step.steps[i], call.emit.constant(1.0, step.steps[i].shape)});
-      written.steps.push_back(step.unless_left_out(count, step.steps[i]));
-    }
+    if (i < step.steps.size()) written.steps.push_back(step.unless_left_out(step.count(i), step.steps[i]));
   }
   return written.all();
 }

@@ -1,36 +1,14 @@
 #!/usr/bin/env python3
 """The demo on a device of XLA, beside the same on the CPU."""
-import csv
 import json
-import os
-import pathlib
-import subprocess
-import tempfile
 import unittest
 
-BUILD = pathlib.Path(os.environ["LOCKSTEP_BINARY_DIR"])
-SOURCE = pathlib.Path(__file__).parents[2]
-PLUGIN = os.environ["LOCKSTEP_XLA_TEST_PLUGIN"]
+from digits_runs import PLUGIN, DigitsRuns
 
 
-class TestDigits(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
-
-    def start(self, name, *flags, **variables):
-        environment = {key: value for key, value in os.environ.items() if not key.startswith("LOCKSTEP_PJRT")}
-        return subprocess.run([BUILD / "bin/digits", "--trainer.devices", "1", "--seed_everything", "1", "--run_dir", self.folder / name,
-                               *map(str, flags)], cwd=SOURCE, capture_output=True, text=True, timeout=200,
-                              env={**environment, "LOCKSTEP_XLA_CACHE": str(self.folder / "cache"), **variables})
-
-    def losses(self, name, *flags, **variables):
-        result = self.start(name, "--trainer.log_every_n_steps", 1, *flags, **variables)
-        self.assertEqual(result.returncode, 0, result.stderr)
-        with open(self.folder / name / "metrics.csv", newline="") as file:
-            rows = list(csv.DictReader(file))
-        return {(row["step"], key): float(value) for row in rows for key, value in row.items() if "loss" in key and value}
+class TestDigits(DigitsRuns):
+    def command(self, name, *flags):
+        return super().command(name, "--trainer.devices", 1, *flags)
 
     def test_has_the_losses_of_the_cpu(self):
         steps = ("--trainer.max_steps", 50)

@@ -1,52 +1,20 @@
 #!/usr/bin/env python3
 """The strategies single_xla and xla: the demo beside the same under single_device and ddp on the CPU, what is refused, and
 lost ranks."""
-import csv
 import json
-import os
-import pathlib
 import signal
 import socket
 import subprocess
-import tempfile
 import time
 import unittest
 
-BUILD = pathlib.Path(os.environ["LOCKSTEP_BINARY_DIR"])
-SOURCE = pathlib.Path(__file__).parents[2]
-PLUGIN = os.environ["LOCKSTEP_XLA_TEST_PLUGIN"]
-CACHE = BUILD / "tests" / "xla" / "programs"  # the same programs from test to test
-HIDDEN = ("LOCKSTEP_PJRT", "LOCKSTEP_XLA", "PJRT_DEVICE")
+from digits_runs import BUILD, PLUGIN, SOURCE, DigitsRuns
 
 
-class StrategyTest(unittest.TestCase):
+class StrategyTest(DigitsRuns):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
-
-    def environment(self, **variables):
-        kept = {key: value for key, value in os.environ.items() if not key.startswith(HIDDEN)}
-        return {**kept, "LOCKSTEP_XLA_CACHE": str(CACHE), **{key: str(value) for key, value in variables.items()}}
-
-    def command(self, name, *flags):
-        return [BUILD / "bin/digits", "--seed_everything", "1", "--run_dir", self.folder / name, *map(str, flags)]
-
-    def start(self, name, *flags, **variables):
-        return subprocess.run(self.command(name, *flags), cwd=SOURCE, capture_output=True, text=True, timeout=250,
-                              env=self.environment(**variables))
-
-    def losses(self, name, *flags, **variables):
-        result = self.start(name, "--trainer.log_every_n_steps", 1, *flags, **variables)
-        self.assertEqual(result.returncode, 0, result.stderr)
-        with open(self.folder / name / "metrics.csv", newline="") as file:
-            rows = list(csv.DictReader(file))
-        return {(row["step"], key): float(value) for row in rows for key, value in row.items() if "loss" in key and value}
-
-    def assert_equal_losses(self, got, expected, relative=1e-5):
-        self.assertEqual(got.keys(), expected.keys())
-        for key, value in expected.items():
-            self.assertAlmostEqual(got[key], value, delta=relative * abs(value), msg=str(key))
+        super().setUp()
+        self.cache = BUILD / "tests" / "xla" / "programs"  # the same programs from test to test
 
     def assert_refused(self, result, *words):
         self.assertEqual(result.returncode, 2, result.stderr)

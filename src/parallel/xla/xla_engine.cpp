@@ -112,7 +112,6 @@ void XlaEngine::after_step() {
     else
       broadcast_on_host(comm_, buffers_);
   }
-  if (!trained_.empty()) end_xla_step(trained_.front().tensor.device());
   versions_.settle();
   replicas_.end_step();
 }
