@@ -173,6 +173,21 @@ def between_hosts_bench(bin_dir, *_):
     return Bench("between_hosts", programs, tuple(rows))
 
 
+def two_hosts_bench(bin_dir, *_):
+    """Two ranks on each of two hosts, which are one here; beside three collectives that make one host by host."""
+    programs = (Program("ours", (f"{bin_dir}/bench_all_reduce", "{results}", "4", "all_reduce", "hosts", "64_B")),)
+    rows = [Row(f"64_B_vs_{peer}", Number("ours", "64_B/ordered"), Number("ours", f"64_B/{peer}"))
+            for peer in ("gloo", "host_by_host")]
+    return Bench("two_hosts", programs, tuple(rows))
+
+
+def copies_bench(bin_dir, *_):
+    """A large all-reduce beside a copy of as many bytes by each rank: both read and write each byte in memory once."""
+    size = "64_MiB"
+    programs = (Program("ours", (f"{bin_dir}/bench_all_reduce", "{results}", "2", "copies", "any", size)),)
+    return Bench("copies", programs, (Row(f"{size}_vs_copy", Number("ours", f"{size}/ordered"), Number("ours", f"{size}/copy"), "ms"),))
+
+
 def many_ranks_bench(bin_dir, *_):
     """More ranks than processors, where there are two of these, and two ranks on one processor."""
     programs = [Program("together", (f"{bin_dir}/bench_all_reduce", "{results}", "2", "all_reduce", "together"))]
@@ -285,7 +300,8 @@ def swap_bench(bin_dir, *_):
 def all_benches(build):
     bin_dir, python = build / "bin", str(ROOT / "build/peers/bin/python")
     makers = (step_bench, epoch_bench, epoch_ranks_bench, loader_bench, ddp_bench, replica_check_bench, start_bench, fault_bench,
-              all_reduce_bench, between_hosts_bench, many_ranks_bench, all_gather_bench, adamw_bench, checkpoint_bench, profiler_bench,
+              all_reduce_bench, between_hosts_bench, two_hosts_bench, copies_bench,
+              many_ranks_bench, all_gather_bench, adamw_bench, checkpoint_bench, profiler_bench,
               sharded_bench, live_bench, swap_bench, zero_bench)
     if os.environ.get("LOCKSTEP_PJRT_PLUGIN"):
         makers += (xla_bench,)
