@@ -85,6 +85,16 @@ def epoch_bench(bin_dir, python, peers):
     return Bench("epoch", programs, (Row("epoch", Number("ours", "epoch"), Number("peer", "epoch"), "ms"),))
 
 
+def epoch_ranks_bench(bin_dir, python, peers):
+    """The same on two ranks under DDP; of the whole run, too."""
+    arguments = ("{results}", str(ROOT / "data/digits.csv.gz"), "5", "2")
+    programs = (Program("ours", (f"{bin_dir}/bench_epoch", *arguments)),
+                Program("peer", (python, f"{peers}/epoch.py", *arguments)))
+    rows = [Row(f"ranks_2_{case}", Number("ours", case), Number("peer", case), unit)
+            for case, unit in (("epoch", "ms"), ("run", "s"), ("run_processor_time", "s"))]
+    return Bench("epoch_ranks", programs, tuple(rows))
+
+
 def loader_bench(bin_dir, python, peers):
     arguments = ("{results}", str(ROOT / "data/digits.csv.gz"), "10")
     programs = (Program("ours", (f"{bin_dir}/bench_loader", *arguments)),
@@ -274,7 +284,7 @@ def swap_bench(bin_dir, *_):
 
 def all_benches(build):
     bin_dir, python = build / "bin", str(ROOT / "build/peers/bin/python")
-    makers = (step_bench, epoch_bench, loader_bench, ddp_bench, replica_check_bench, start_bench, fault_bench,
+    makers = (step_bench, epoch_bench, epoch_ranks_bench, loader_bench, ddp_bench, replica_check_bench, start_bench, fault_bench,
               all_reduce_bench, between_hosts_bench, many_ranks_bench, all_gather_bench, adamw_bench, checkpoint_bench, profiler_bench,
               sharded_bench, live_bench, swap_bench, zero_bench)
     if os.environ.get("LOCKSTEP_PJRT_PLUGIN"):
@@ -339,13 +349,16 @@ def run_program(program, environment):
 
 
 def numbers_of(results, start_ns):
-    """A moment becomes the time since the start; of several ranks' moments, and bytes, the most counts."""
+    """A moment becomes the time since the start; of several ranks' moments, and bytes, the most counts, and their processor
+    time is added up."""
     numbers = {}
     for line in results.read_text().splitlines():
         value = json.loads(line)
         case = value["case"]
         if "ns" in value:
             numbers[case] = value["ns"]
+        elif "processor_ns" in value:
+            numbers[case] = numbers.get(case, 0) + value["processor_ns"]
         else:
             number = value["bytes"] if "bytes" in value else value["at_ns"] - start_ns
             numbers[case] = max(number, numbers.get(case, 0))
