@@ -65,13 +65,15 @@ TEST_F(SimOwnKernels, CopyInLeavesToLibTorchWhatTheKernelDoesNotKnow) {
 
 TEST_F(SimOwnKernels, OfWhichAStreamDoesNotWaitAreReported) {
   const std::vector<TensorCopy> copies{copy_of(64, at::kFloat, at::kFloat)};
+  copies[0].from.mul_(2);  // on the default stream
   {
     const c10::StreamGuard guard(stream(0, 3));
     copy_in(copies);
   }
   const auto reports = take_reports();
+  synchronize(kSim);
   ASSERT_FALSE(reports.empty());
-  EXPECT_THAT(reports.front(), HasSubstr("own copy_scaled 1 tensors of 64"));
+  EXPECT_THAT(reports.front(), HasSubstr("read before ready: own copy_scaled 1 tensors of 64"));
 }
 
 TEST_F(SimOwnKernels, RecordsAreQuantizedByTheKernel) {
@@ -124,8 +126,8 @@ TEST_F(SimOwnKernels, CrossEntropyAndItsGradientReadTheScoresOnce) {
     const auto host = torch::randn({6, 700}).to(dtype);
     auto targets = at::randint(700, {6}, at::kLong);
     targets[2] = -100;
-    auto expected = host.to(at::kFloat).set_requires_grad(true),
-         scores = on_sim(host).set_requires_grad(true);
+    auto expected = host.to(at::kFloat, /*non_blocking=*/false, /*copy=*/true).set_requires_grad(true);
+    auto scores = on_sim(host).set_requires_grad(true);
     const auto loss = cross_entropy(expected, targets), sim_loss = cross_entropy(scores, on_sim(targets));
     loss.backward();
     sim_loss.backward();
