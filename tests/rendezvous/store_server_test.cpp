@@ -6,7 +6,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <atomic>
+#include <stop_token>
 #include <thread>
 #include <vector>
 
@@ -58,13 +58,10 @@ class StoreServerTest : public ::testing::Test {
   milliseconds slowest_call_during(Disturb disturb) {
     milliseconds best = 1h;
     for (int trial = 0; trial < 3 && best >= held_up_; ++trial) {
-      std::atomic<bool> is_over = false;
-      std::thread bad([&] {
-        while (!is_over) disturb();
+      const std::jthread bad([&](const std::stop_token& is_over) {
+        while (!is_over.stop_requested()) disturb();
       });
       best = std::min(best, slowest_call());
-      is_over = true;
-      bad.join();
     }
     return best;
   }
