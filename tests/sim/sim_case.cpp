@@ -3,7 +3,8 @@
 // some of them with "_offload" for what is kept on the CPU, "_disk" for what is kept on disk or "_fp16" for
 // DeepSpeed's loss scale; zero3_quantized and zero3_plus for ZeRO++ without and with secondary shards and
 // error feedback; or a precision, clip or captured, which is single or ddp with captured steps.
-// `--capture true` captures those of any other. `--accelerator cuda` takes a real device instead.
+// `--capture true` captures those of any other, `--kernels own` has devices take kernels of our own.
+// `--accelerator cuda` takes a real device instead, whose waits are counted by CUPTI.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -15,6 +16,7 @@
 #include <fstream>
 #include <limits>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -24,6 +26,8 @@
 #include <lockstep/lockstep.h>
 #include <lockstep/torch.h>
 
+#include "cuda/host_waits.h"
+#include "sim/own_kernels.h"
 #include "sim/sim.h"
 #include "sim/sim_accelerator.h"
 
@@ -43,6 +47,7 @@ struct Asked {
   int world = 1;
   int drop_wait = -1;
   bool is_captured = false;
+  bool has_own_kernels = false;
   std::filesystem::path out;
   std::filesystem::path folder = {};  // for files of a run
 };
@@ -56,6 +61,7 @@ struct Found {
   std::uint64_t segments = 0;
   double waits = 0;  // per step
   std::int64_t captured_steps = 0;
+  std::map<std::string, int> own_launches;  // by kernel, in steps that were not replayed
   std::string failure;
 };
 
@@ -141,6 +147,8 @@ std::string bytes_of(const at::Tensor& tensor) {
 Found train(const Asked& asked, const std::string& accelerator) {
   Found found;
   const bool on_sim = accelerator == "sim";
+  std::optional<OwnKernels> kernels;
+  if (on_sim && asked.has_own_kernels) kernels.emplace();
   at::set_num_threads(1);
   Fabric fabric({.accelerator = accelerator,
                  .strategy = strategy_of(asked, accelerator),
@@ -169,7 +177,9 @@ Found train(const Asked& asked, const std::string& accelerator) {
     optimizer->step();
     return loss.detach();
   });
+  std::optional<lockstep::detail::HostWaits> waits;
   for (int step = 0; step < kSteps; ++step) {
+    if (accelerator == "cuda" && step == kWarmUp) waits.emplace();
     if (on_sim && step == kWarmUp) {
       take_host_syncs();
       reset_counters();
@@ -178,14 +188,16 @@ Found train(const Asked& asked, const std::string& accelerator) {
     const auto i = static_cast<std::size_t>(step);
     losses[step].copy_(train_on(fabric.to_device(Example{inputs[i], targets[i]})));
   }
+  std::map<std::string, int> syncs;
+  if (waits) syncs = waits->take();
+  if (on_sim)
+    for (const auto& name : take_host_syncs()) ++syncs[name];
+  for (const auto& [name, count] : syncs) {
+    std::fprintf(stderr, "rank %d: the host waited %d times for %s\n", fabric.global_rank(), count,
+                 name.c_str());
+    found.host_syncs_per_step += static_cast<double>(count) / (kSteps - kWarmUp);
+  }
   if (on_sim) {
-    const auto syncs = take_host_syncs();
-    std::map<std::string, int> counts;
-    for (const auto& name : syncs) ++counts[name];
-    for (const auto& [name, count] : counts)
-      std::fprintf(stderr, "rank %d: the host waited %d times for %s\n", fabric.global_rank(), count,
-                   name.c_str());
-    found.host_syncs_per_step = static_cast<double>(syncs.size()) / (kSteps - kWarmUp);
     found.segments = counters().segments;
     found.waits = static_cast<double>(counters().waits) / (kSteps - kWarmUp);
   }
@@ -198,6 +210,7 @@ Found train(const Asked& asked, const std::string& accelerator) {
   for (const auto& [name, tensor] : fabric.strategy().module_state(*model))
     found.bits += name + bytes_of(tensor);
   if (on_sim) found.races = take_reports();
+  for (const auto& launch : take_own_launches()) ++found.own_launches[launch.substr(0, launch.find(' '))];
   return found;
 }
 
@@ -231,6 +244,7 @@ pid_t start_rank(const Asked& asked, const std::string& accelerator, int rank, i
                     {"segments", found.segments},
                     {"waits", found.waits},
                     {"captured_steps", found.captured_steps},
+                    {"own_launches", found.own_launches},
                     {"failure", found.failure}};
   std::ofstream(file) << result;
   ::_exit(found.failure.empty() ? 0 : 1);
@@ -307,7 +321,8 @@ json compare(const Asked& asked) {
           {"host_syncs_per_step", syncs},
           {"segments_after_warm_up", segments},
           {"waits_per_step", waits},
-          {"captured_steps", captured}};
+          {"captured_steps", captured},
+          {"own_launches", sim.front().value("own_launches", json::object())}};
 }
 
 int usage() {
@@ -315,7 +330,8 @@ int usage() {
       stderr,
       "usage: sim_case single|ddp|no_shard|(fsdp|zero1|zero2|zero3)[_offload|_disk]|(zero1|zero2|zero3)_fp16|"
       "zero3_quantized|zero3_plus|bf16|fp16|clip|captured "
-      "--world N [--capture true] [--optimizer adamw|lamb|muon] [--backend auto|sim|nccl] [--drop-wait K] "
+      "--world N [--capture true] [--optimizer adamw|lamb|muon] [--backend auto|sim|nccl] [--kernels own] "
+      "[--drop-wait K] "
       "[--accelerator sim|cuda] "
       "--out FILE.json\n");
   return 2;
@@ -347,6 +363,8 @@ int main(int argc, char** argv) {
       asked.optimizer = argv[i + 1];
     else if (flag == "--backend")
       asked.backend = argv[i + 1];
+    else if (flag == "--kernels")
+      asked.has_own_kernels = std::string_view(argv[i + 1]) == "own";
     else if (flag == "--capture")
       asked.is_captured = std::string_view(argv[i + 1]) == "true";
     else if (flag == "--out")
