@@ -90,11 +90,12 @@ class Recording {
   }
 
   [[noreturn]] void refuse_two_devices(at::Device one, at::Device other) const {
-    throw Error("xla", {.what = op_.schema().name() + " is given tensors of two XLA devices",
-                        .expected = "tensors of one device, as a program runs on one",
-                        .got = one.str() + " and " + other.str(),
-                        .hint = "move one of them with .to(); for training on several devices use the strategy "
-                                "xla, which starts a process for each"});
+    throw Error("xla",
+                {.what = op_.schema().name() + " is given tensors of two XLA devices",
+                 .expected = "tensors of one device, as a program runs on one",
+                 .got = one.str() + " and " + other.str(),
+                 .hint = "move one of them with .to(); for training on several devices use the strategy "
+                         "xla, which starts a process for each"});
   }
 
   Shape shape_together(const Given& given) const {
