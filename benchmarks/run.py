@@ -285,7 +285,7 @@ def xla_bench(bin_dir, *_):
     programs = (Program("ours", (f"{bin_dir}/bench_xla", "{results}")),)
     rows = [Row(f"{network}_{ours}_vs_{peer}", Number("ours", f"{network}/{ours}"), Number("ours", f"{network}/{peer}"))
             for network in ("mlp_s", "mlp_m", "mlp_l", "cnn", "lm_s", "lm_m", "lm_l")
-            for ours, peer in (("captured", "eager"), ("captured", "eager_fused"), ("traced", "eager_fused"))]
+            for ours, peer in (("captured", "eager"), ("captured", "eager_fused"), ("traced", "eager_fused"), ("captured", "plugin"))]
     return Bench("xla", programs, tuple(rows), most_rounds=1)
 
 

@@ -10,6 +10,7 @@
 #include <ATen/core/Tensor.h>
 #include <torch/headeronly/version.h>
 
+#include <lockstep/base/export.h>
 #include <lockstep/base/version.h>
 
 namespace lockstep::detail {
@@ -64,7 +65,7 @@ using XlaLibraryFunction = const XlaLibrary* (*)();
 void configure_xla(const XlaSettings& settings);
 
 /// XlaLibrary::figures(); none where the library is not loaded.
-std::map<std::string, double> xla_figures();
+LOCKSTEP_API std::map<std::string, double> xla_figures();
 
 /// The library of this process. Only after the accelerator's load().
 const XlaLibrary& xla_library();

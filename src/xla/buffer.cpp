@@ -74,6 +74,7 @@ Buffer::~Buffer() {
 // Without an address PJRT would only say how large the array is.
 void Buffer::read(void* data, std::size_t bytes) const {
   if (bytes == 0) return wait();
+  const InPlugin counted;
   LOCKSTEP_PJRT_ARGS(PJRT_Buffer_ToHostBuffer_Args, args);
   args.src = buffer_;
   args.dst = data;
@@ -83,6 +84,7 @@ void Buffer::read(void* data, std::size_t bytes) const {
 }
 
 void Buffer::wait() const {
+  const InPlugin counted;
   LOCKSTEP_PJRT_ARGS(PJRT_Buffer_ReadyEvent_Args, args);
   args.buffer = buffer_;
   check(client_->api(), client_->api().PJRT_Buffer_ReadyEvent(&args), "compute an array");

@@ -96,6 +96,14 @@ at::Tensor copy_from_and_resize_kernel(const at::Tensor& source, const at::Tenso
   return copy_from_kernel(source, target, false);
 }
 
+// LibTorch's own is for devices that are not XLA.
+at::Tensor select_backward_kernel(const at::Tensor& gradient, at::IntArrayRef sizes, std::int64_t dimension,
+                                  std::int64_t index) {
+  auto whole = at::zeros(sizes, gradient.options());
+  whole.select(dimension, index).copy_(gradient);
+  return whole;
+}
+
 at::Scalar local_scalar_dense_kernel(const at::Tensor& self) { return to_host(self).item(); }
 
 // Modules are moved by giving their parameters other tensors.
@@ -111,6 +119,7 @@ TORCH_LIBRARY_IMPL(aten, XLA, library) {
   library.impl("resize_", TORCH_FN(resize_kernel));
   library.impl("_copy_from", TORCH_FN(copy_from_kernel));
   library.impl("_copy_from_and_resize", TORCH_FN(copy_from_and_resize_kernel));
+  library.impl("select_backward", TORCH_FN(select_backward_kernel));
   library.impl("_local_scalar_dense", TORCH_FN(local_scalar_dense_kernel));
   library.impl("_has_compatible_shallow_copy_type", TORCH_FN(has_compatible_type_kernel));
 }

@@ -147,6 +147,36 @@ Named Emitter::slice(const Named& array, std::int64_t begin, std::int64_t end) {
               shape);
 }
 
+Named Emitter::concatenate(const std::vector<Named>& arrays, std::int64_t dimension) {
+  if (arrays.size() == 1) return arrays.front();
+  auto shape = arrays.front().shape;
+  auto& size = shape.sizes[static_cast<std::size_t>(dimension)];
+  size = 0;
+  std::string names, types;
+  for (const auto& array : arrays) {
+    size += array.shape.sizes[static_cast<std::size_t>(dimension)];
+    names += (names.empty() ? "" : ", ") + array.name;
+    types += (types.empty() ? "" : ", ") + type_text(array.shape);
+  }
+  return emit("stablehlo.concatenate " + names + ", dim = " + std::to_string(dimension) + " : (" + types +
+                  ") -> " + type_text(shape),
+              shape);
+}
+
+Named Emitter::pad(const Named& array, std::int64_t dimension, std::int64_t before, std::int64_t behind) {
+  const auto place = static_cast<std::size_t>(dimension);
+  std::vector<std::int64_t> low(array.shape.sizes.size()), high = low, between = low;
+  low[place] = before;
+  high[place] = behind;
+  auto shape = array.shape;
+  shape.sizes[place] += before + behind;
+  const auto zero = constant(0.0, {{}, shape.dtype});
+  return emit("stablehlo.pad " + array.name + ", " + zero.name + ", low = " + list_text(low) +
+                  ", high = " + list_text(high) + ", interior = " + list_text(between) + " : (" +
+                  type_text(array.shape) + ", " + type_text(zero.shape) + ") -> " + type_text(shape),
+              shape);
+}
+
 Named Emitter::apply(std::string_view name, const std::vector<Named>& arrays) {
   std::string text = "stablehlo." + std::string(name) + " ";
   for (std::size_t i = 0; i < arrays.size(); ++i) text += (i > 0 ? ", " : "") + arrays[i].name;
@@ -195,7 +225,7 @@ Named Emitter::reduce(std::string_view name, const Named& array, std::vector<std
               shape);
 }
 
-Named Emitter::matmul(const Named& left, const Named& right) {
+Named Emitter::product(const Named& left, const Named& right) {
   const auto rank = left.shape.sizes.size();
   const auto last = static_cast<std::int64_t>(rank) - 1;
   const bool is_narrow = is_half(left.shape.dtype);
@@ -207,12 +237,54 @@ Named Emitter::matmul(const Named& left, const Named& right) {
     std::iota(leading.begin(), leading.end(), 0);
     batch = "batching_dims = " + list_text(leading) + " x " + list_text(leading) + ", ";
   }
-  const auto product =
-      emit("stablehlo.dot_general " + left.name + ", " + right.name + ", " + batch + "contracting_dims = [" +
-               std::to_string(last) + "] x [" + std::to_string(last - 1) + "] : (" + type_text(left.shape) +
-               ", " + type_text(right.shape) + ") -> " + type_text(shape),
-           shape);
-  return convert(product, left.shape.dtype);
+  return emit("stablehlo.dot_general " + left.name + ", " + right.name + ", " + batch +
+                  "contracting_dims = [" + std::to_string(last) + "] x [" + std::to_string(last - 1) +
+                  "] : (" + type_text(left.shape) + ", " + type_text(right.shape) + ") -> " +
+                  type_text(shape),
+              shape);
+}
+
+namespace {
+
+std::string last_dimension(const Named& indices) { return std::to_string(indices.shape.sizes.size() - 1); }
+
+std::string sizes_text(const std::vector<std::int64_t>& sizes) {
+  auto text = list_text(sizes);
+  text.front() = ' ';
+  text.back() = '>';
+  return "array<i64:" + text;
+}
+
+}  // namespace
+
+Named Emitter::gather(const Named& array, const Named& indices, const Slices& slices, const Shape& shape) {
+  auto slice = array.shape.sizes;
+  for (const auto dimension : slices.dimensions) slice[static_cast<std::size_t>(dimension)] = 1;
+  const auto dimensions = list_text(slices.dimensions);
+  return emit("\"stablehlo.gather\"(" + array.name + ", " + indices.name +
+                  ") <{dimension_numbers = #stablehlo.gather<offset_dims = " + list_text(slices.windows) +
+                  ", collapsed_slice_dims = " + dimensions + ", start_index_map = " + dimensions +
+                  ", index_vector_dim = " + last_dimension(indices) +
+                  ">, slice_sizes = " + sizes_text(slice) + ", indices_are_sorted = false}> : (" +
+                  type_text(array.shape) + ", " + type_text(indices.shape) + ") -> " + type_text(shape),
+              shape);
+}
+
+Named Emitter::scatter(const Named& array, const Named& indices, const Slices& slices, const Named& updates,
+                       bool adds) {
+  const auto type = type_text({{}, array.shape.dtype});
+  const auto dimensions = list_text(slices.dimensions);
+  const std::string sum = adds ? "      %both = stablehlo.add %old, %new : " + type + "\n" : "";
+  return emit("\"stablehlo.scatter\"(" + array.name + ", " + indices.name + ", " + updates.name +
+                  ") <{scatter_dimension_numbers = #stablehlo.scatter<update_window_dims = " +
+                  list_text(slices.windows) + ", inserted_window_dims = " + dimensions +
+                  ", scatter_dims_to_operand_dims = " + dimensions +
+                  ", index_vector_dim = " + last_dimension(indices) +
+                  ">, indices_are_sorted = false, unique_indices = false}> ({\n    ^bb0(%old: " + type +
+                  ", %new: " + type + "):\n" + sum + "      stablehlo.return " + (adds ? "%both" : "%new") +
+                  " : " + type + "\n  }) : (" + type_text(array.shape) + ", " + type_text(indices.shape) +
+                  ", " + type_text(updates.shape) + ") -> " + type_text(array.shape),
+              array.shape);
 }
 
 }  // namespace lockstep::xla

@@ -16,6 +16,13 @@ struct Named {
   Shape shape = {};
 };
 
+/// Which slices of an array are read or written. Each takes one element along `dimensions`, at the position
+/// that a row of indices says, and all of the others.
+struct Slices {
+  std::vector<std::int64_t> dimensions = {};  ///< of the array, in the order of a row
+  std::vector<std::int64_t> windows = {};  ///< dimensions of all slices together that come from one of them
+};
+
 class Emitter {
  public:
   /// `name = right_hand_side`; returns the new name with `shape`.
@@ -44,6 +51,12 @@ class Emitter {
   /// Elements [begin, end) of a flat array.
   Named slice(const Named& array, std::int64_t begin, std::int64_t end);
 
+  /// One behind the other along a dimension.
+  Named concatenate(const std::vector<Named>& arrays, std::int64_t dimension);
+  /// With so many zeros in front of it and behind it along a dimension; a negative number takes elements
+  /// away.
+  Named pad(const Named& array, std::int64_t dimension, std::int64_t before, std::int64_t behind);
+
   /// stablehlo.NAME of arrays of one shape, whose result has that shape, too.
   Named apply(std::string_view name, const std::vector<Named>& arrays);
   /// Numbers compared by EQ, NE, LT, LE, GT or GE.
@@ -54,8 +67,19 @@ class Emitter {
   /// stablehlo.`name` (add, maximum) over `dimensions`, which are dropped. Sums of 16 bits are taken in
   /// float32.
   Named reduce(std::string_view name, const Named& array, std::vector<std::int64_t> dimensions);
-  /// Products of matrices, which may have equal leading dimensions; of 16 bits, they are summed in float32.
-  Named matmul(const Named& left, const Named& right);
+  /// Products of matrices, which may have equal leading dimensions. Those of 16 bits are float32.
+  Named product(const Named& left, const Named& right);
+  /// The same in the type of the matrices.
+  Named matmul(const Named& left, const Named& right) {
+    return convert(product(left, right), left.shape.dtype);
+  }
+
+  /// The slices at `indices`, whose last dimension is their rows. The nearest for one that is not there.
+  Named gather(const Named& array, const Named& indices, const Slices& slices, const Shape& shape);
+  /// `array` with slices replaced by `updates`, or with these added to them. One that is not there is left
+  /// out.
+  Named scatter(const Named& array, const Named& indices, const Slices& slices, const Named& updates,
+                bool adds);
 
   std::string text() const { return text_.str(); }
 

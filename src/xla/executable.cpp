@@ -111,7 +111,10 @@ std::vector<std::shared_ptr<Buffer>> Executable::run(int device,
   args.num_args = arguments.size();
   args.output_lists = &result_list;
   args.execute_device = client_->device(device);
-  check(client_->api(), client_->api().PJRT_LoadedExecutable_Execute(&args), "run a program");
+  {
+    const InPlugin counted;
+    check(client_->api(), client_->api().PJRT_LoadedExecutable_Execute(&args), "run a program");
+  }
   std::vector<std::shared_ptr<Buffer>> made;
   for (auto* const result : results) made.push_back(std::make_shared<Buffer>(client_, result));
   return made;

@@ -44,7 +44,7 @@ struct Value {
 };
 
 /// An argument of an operator: tensors, which are inputs `first` to `first + count - 1` of its node, or a
-/// value.
+/// value. A list in which some may be missing has the places of the others as its value.
 struct Argument {
   int first = -1;
   int count = 0;

@@ -63,6 +63,7 @@ std::map<std::string, double> figures() {
           {"load_seconds", programs.load_seconds},
           {"programs_for_other_shapes", static_cast<double>(done.recompiled_for_shapes)},
           {"runs", static_cast<double>(done.runs)},
+          {"run_seconds", InPlugin::seconds()},
           {"steps_replayed", static_cast<double>(done.replays)},
           {"operators_on_cpu", static_cast<double>(on_cpu)},
           {"on_cpu_seconds", done.on_cpu_seconds}};

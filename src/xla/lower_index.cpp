@@ -17,43 +17,23 @@ std::vector<std::int64_t> others_of(std::int64_t dimension, std::size_t rank) {
   return others;
 }
 
-std::string sizes_text(const std::vector<std::int64_t>& sizes) {
-  std::string text = "array<i64: ";
-  for (std::size_t i = 0; i < sizes.size(); ++i) text += (i > 0 ? ", " : "") + std::to_string(sizes[i]);
-  return text + ">";
+// Slices of `array` along a dimension, at indices of one dimension.
+Slices slices_along(const Named& array, std::int64_t dimension) {
+  return {.dimensions = {dimension}, .windows = others_of(dimension, array.shape.sizes.size())};
 }
 
-// Slices of `array` along a dimension, at indices of one dimension.
+Named as_rows(Emitter& emit, const Named& indices) {
+  return emit.reshape(indices, {indices.shape.numel(), 1});
+}
+
 Named slices_at(Emitter& emit, const Named& array, const Named& indices, std::int64_t dimension,
                 const Shape& shape) {
-  const auto rank = array.shape.sizes.size();
-  auto slice = array.shape.sizes;
-  slice[static_cast<std::size_t>(dimension)] = 1;
-  return emit.emit(
-      "\"stablehlo.gather\"(" + array.name + ", " + indices.name +
-          ") <{dimension_numbers = #stablehlo.gather<offset_dims = " + list_text(others_of(dimension, rank)) +
-          ", collapsed_slice_dims = [" + std::to_string(dimension) + "], start_index_map = [" +
-          std::to_string(dimension) + "], index_vector_dim = 1>, slice_sizes = " + sizes_text(slice) +
-          ", indices_are_sorted = false}> : (" + type_text(array.shape) + ", " + type_text(indices.shape) +
-          ") -> " + type_text(shape),
-      shape);
+  return emit.gather(array, as_rows(emit, indices), slices_along(array, dimension), shape);
 }
 
-// Adds slices to `array` along a dimension.
 Named add_slices(Emitter& emit, const Named& array, const Named& indices, std::int64_t dimension,
                  const Named& slices) {
-  const auto type = type_text({{}, array.shape.dtype});
-  return emit.emit(
-      "\"stablehlo.scatter\"(" + array.name + ", " + indices.name + ", " + slices.name +
-          ") <{scatter_dimension_numbers = #stablehlo.scatter<update_window_dims = " +
-          list_text(others_of(dimension, array.shape.sizes.size())) + ", inserted_window_dims = [" +
-          std::to_string(dimension) + "], scatter_dims_to_operand_dims = [" + std::to_string(dimension) +
-          "], index_vector_dim = 1>, indices_are_sorted = false, unique_indices = false}> ({\n    "
-          "^bb0(%old: " +
-          type + ", %new: " + type + "):\n      %both = stablehlo.add %old, %new : " + type +
-          "\n      stablehlo.return %both : " + type + "\n  }) : (" + type_text(array.shape) + ", " +
-          type_text(indices.shape) + ", " + type_text(slices.shape) + ") -> " + type_text(array.shape),
-      array.shape);
+  return emit.scatter(array, as_rows(emit, indices), slices_along(array, dimension), slices, /*adds=*/true);
 }
 
 // Indices as a flat array of int64; negative ones are not LibTorch's here.

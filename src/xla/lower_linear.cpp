@@ -8,16 +8,20 @@ namespace {
 
 std::vector<Named> mm(Call& call) { return {call.emit.matmul(call.tensor("self"), call.tensor("mat2"))}; }
 
-Named scaled(Call& call, const Named& array, std::string_view factor) {
-  if (!call.is_array(factor) && call.number(factor) == 1.0) return array;
-  return call.emit.apply("multiply", {array, call.operand(factor, array.shape.dtype, array.shape.sizes)});
+Named scaled(Call& call, const Named& array, double factor) {
+  if (factor == 1.0) return array;
+  return call.emit.apply("multiply", {array, call.emit.constant(factor, array.shape)});
 }
 
+// What is of 16 bits is rounded once, as by LibTorch's kernels.
 std::vector<Named> addmm(Call& call) {
-  const auto product = scaled(call, call.emit.matmul(call.tensor("mat1"), call.tensor("mat2")), "alpha");
-  if (!call.is_array("beta") && call.number("beta") == 0.0) return {product};
-  const auto self = scaled(call, call.operand("self", call.out().dtype, call.out().sizes), "beta");
-  return {call.emit.apply("add", {self, product})};
+  const double alpha = call.number("alpha"), beta = call.number("beta");
+  auto sum = scaled(call, call.emit.product(call.tensor("mat1"), call.tensor("mat2")), alpha);
+  if (beta != 0.0) {
+    const auto self = scaled(call, call.operand("self", sum.shape.dtype, sum.shape.sizes), beta);
+    sum = call.emit.apply("add", {self, sum});
+  }
+  return {call.emit.convert(sum, call.out().dtype)};
 }
 
 Named sum_of(Call& call) {
@@ -36,17 +40,9 @@ std::vector<Named> mean(Call& call) {
 }
 
 std::vector<Named> cat(Call& call) {
-  std::string names, types;
-  for (const auto& part : call.tensors("tensors")) {
-    const auto array = call.emit.convert(part, call.out().dtype);
-    names += (names.empty() ? "" : ", ") + array.name;
-    types += (types.empty() ? "" : ", ") + type_text(array.shape);
-  }
-  auto dimension = call.integer("dim");
-  if (dimension < 0) dimension += static_cast<std::int64_t>(call.out().sizes.size());
-  return {call.emit.emit("stablehlo.concatenate " + names + ", dim = " + std::to_string(dimension) + " : (" +
-                             types + ") -> " + type_text(call.out()),
-                         call.out())};
+  std::vector<Named> parts;
+  for (const auto& part : call.tensors("tensors")) parts.push_back(call.emit.convert(part, call.out().dtype));
+  return {call.emit.concatenate(parts, call.dimensions("dim", call.out().sizes.size()).front())};
 }
 
 // One over the number of elements in place of a division by zero.
@@ -66,7 +62,7 @@ std::span<const Row> linear_rows() {
   static const std::array rows{
       Row{.name = "aten::mm", .lower = &mm},
       Row{.name = "aten::bmm", .lower = &mm},
-      Row{.name = "aten::addmm", .lower = &addmm, .numbers = {"beta", "alpha"}},
+      Row{.name = "aten::addmm", .lower = &addmm},
       Row{.name = "aten::sum", .lower = &sum},
       Row{.name = "aten::mean", .lower = &mean, .accepts = &has_elements},
       Row{.name = "aten::cat", .lower = &cat, .accepts = &are_of_one_rank},

@@ -193,6 +193,87 @@ std::vector<Named> lion_step(Call& call) {
   return written.all();
 }
 
+// By which Lamb moves the i-th parameter, before its trust ratio.
+Named lamb_update(const Step& step, std::size_t i, const Named& first, const Named& second) {
+  const auto& call = step.call;
+  const Arithmetic all(call.emit, first.shape);
+  const auto eps = all.number(call.number("eps"));
+  const auto root =
+      call.flag("eps_inside_sqrt") ? all.sqrt(all.add(second, eps)) : all.add(all.sqrt(second), eps);
+  const auto update = all.div(first, root);
+  if (!step.has_decay()) return update;
+  return all.add(update, all.mul(all.spread(step.setting("weight_decay")), step.parameters[i]));
+}
+
+std::vector<Named> lamb_moments(Call& call) {
+  const Step step(call);
+  const double beta1 = call.number("beta1"), beta2 = call.number("beta2");
+  Written written;
+  std::vector<Named> squares;
+  for (std::size_t i = 0; i < step.parameters.size(); ++i) {
+    const Arithmetic all(call.emit, step.parameters[i].shape);
+    const auto gradient = step.gradient(i);
+    const auto first = all.add(all.mul(step.first[i], beta1), all.mul(gradient, 1.0 - beta1));
+    const auto second =
+        all.add(all.mul(step.second[i], beta2), all.mul(all.mul(gradient, gradient), 1.0 - beta2));
+    std::vector<Named> columns;
+    for (const auto& array : {step.parameters[i], lamb_update(step, i, first, second)}) {
+      const auto sums = block_square_sums(call.emit, array);
+      columns.push_back(call.emit.reshape(sums, {sums.shape.numel(), 1}));
+    }
+    squares.push_back(call.emit.concatenate(columns, 1));
+    written.first.push_back(step.unless_left_out(first, step.first[i]));
+    written.second.push_back(step.unless_left_out(second, step.second[i]));
+    written.steps.push_back(step.unless_left_out(step.count(i), step.steps[i]));
+  }
+  auto made = written.all();
+  made.push_back(call.emit.concatenate(squares, 0));
+  return made;
+}
+
+Shapes lamb_squares(const Given& given) {
+  std::int64_t blocks = 0;
+  for (const at::Tensor& parameter : given["parameters"].toTensorVector())
+    blocks += square_sum_blocks(parameter.numel());
+  return {Shape{{blocks, 2}, at::kDouble}};
+}
+
+// The norm of the parameter over that of its update, from rows [begin, end) of the sums of squares.
+Named trust_ratio(Call& call, std::int64_t begin, std::int64_t end) {
+  const auto flat = call.emit.reshape(call.tensor("squares"), {call.tensor("squares").shape.numel()});
+  const auto rows = call.emit.reshape(call.emit.slice(flat, 2 * begin, 2 * end), {end - begin, 2});
+  const auto sums = call.emit.reduce("add", rows, {0});
+  const auto norm = [&](std::int64_t column) {
+    return call.emit.apply("sqrt", {call.emit.reshape(call.emit.slice(sums, column, column + 1), {})});
+  };
+  const Arithmetic one(call.emit, kNumber);
+  const auto parameter = norm(0), update = norm(1), zero = one.number(0.0);
+  const auto ratio = one.min(one.max(one.div(parameter, update), one.number(call.number("min_coeff"))),
+                             one.number(call.number("max_coeff")));
+  const auto is_of_both = call.emit.apply("and", {one.greater(parameter, zero), one.greater(update, zero)});
+  return one.select(is_of_both, ratio, one.number(1.0));
+}
+
+std::vector<Named> lamb_move(Call& call) {
+  const Step step(call);
+  const Arithmetic one(call.emit, kNumber);
+  const auto blocks = call.integers("blocks");
+  Written written;
+  std::int64_t begin = 0;
+  for (std::size_t i = 0; i < step.parameters.size(); ++i) {
+    const auto& before = step.parameters[i];
+    const Arithmetic all(call.emit, before.shape);
+    const auto numbers = adam_numbers(step, step.steps[i]);
+    const auto length = one.mul(one.mul(numbers.step_size, numbers.root_of_second),
+                                trust_ratio(call, begin, begin + blocks[i]));
+    begin += blocks[i];
+    const auto update = lamb_update(step, i, step.first[i], step.second[i]);
+    written.parameters.push_back(
+        step.unless_left_out(all.sub(before, all.mul(update, all.spread(length))), before));
+  }
+  return written.all();
+}
+
 }  // namespace
 
 std::span<const Row> optimizer_rows() {
@@ -211,6 +292,17 @@ std::span<const Row> optimizer_rows() {
           .lower = &adam_step,
           .numbers = {"lr", "weight_decay"},
           .written = {"parameters", "first", "second", "steps"},
+          .is_optimizer_step = true},
+      Row{.name = "lockstep::lamb_moments",
+          .lower = &lamb_moments,
+          .shapes = &lamb_squares,
+          .numbers = {"weight_decay"},
+          .written = {"first", "second", "steps"},
+          .is_optimizer_step = true},
+      Row{.name = "lockstep::lamb_move",
+          .lower = &lamb_move,
+          .numbers = {"lr", "weight_decay"},
+          .written = {"parameters"},
           .is_optimizer_step = true},
       Row{.name = "lockstep::sgd_step",
           .lower = &sgd_step,

@@ -1,4 +1,4 @@
-// Reductions beside sums and means: extremes and where they are, truth, variances and norms.
+// Reductions beside sums and means: extremes and where they are, truth, variances, norms and running sums.
 #include <array>
 #include <cmath>
 
@@ -148,7 +148,9 @@ double order_of(const Call& call) {
 std::vector<Named> vector_norm(Call& call) {
   auto& emit = call.emit;
   const double order = order_of(call);
-  const auto reduced = Reduced::of(call, emit.convert(call.tensor("self"), call.out().dtype));
+  const auto dtype = call.out().dtype;
+  const bool is_narrow = dtype == at::kHalf || dtype == at::kBFloat16;
+  const auto reduced = Reduced::of(call, emit.convert(call.tensor("self"), is_narrow ? at::kFloat : dtype));
   const Arithmetic all(emit, reduced.array.shape);
   const auto sizes = all.abs(reduced.array);
   Named made;
@@ -162,7 +164,7 @@ std::vector<Named> vector_norm(Call& call) {
     const auto sum = emit.reduce("add", all.pow(sizes, all.number(order)), reduced.dimensions);
     made = emit.apply("power", {sum, emit.constant(1.0 / order, sum.shape)});
   }
-  return {emit.reshape(made, call.out().sizes)};
+  return {emit.reshape(emit.convert(made, dtype), call.out().sizes)};
 }
 
 bool has_an_order(const Given& given) {
@@ -174,35 +176,33 @@ bool has_an_order(const Given& given) {
 // As many as kGradNormBlock of optim/grad_norm.h.
 constexpr std::int64_t kSquaresTogether = 1024;
 
-std::int64_t blocks_of(std::int64_t elements) { return (elements + kSquaresTogether - 1) / kSquaresTogether; }
+}  // namespace
 
-// lockstep's sums of squares of the blocks of gradients, in float64 (optim/grad_norm.h).
+std::int64_t square_sum_blocks(std::int64_t elements) {
+  return (elements + kSquaresTogether - 1) / kSquaresTogether;
+}
+
+Named block_square_sums(Emitter& emit, const Named& array) {
+  const auto elements = array.shape.numel(), blocks = square_sum_blocks(elements);
+  const auto flat = emit.reshape(emit.convert(array, at::kDouble), {elements});
+  const auto rows =
+      emit.reshape(emit.pad(flat, 0, 0, blocks * kSquaresTogether - elements), {blocks, kSquaresTogether});
+  return emit.reduce("add", emit.apply("multiply", {rows, rows}), {1});
+}
+
+namespace {
+
 std::vector<Named> square_sums(Call& call) {
-  auto& emit = call.emit;
-  std::string names, types;
-  for (const auto& gradient : call.tensors("gradients")) {
-    const auto blocks = blocks_of(gradient.shape.numel());
-    const Shape padded{{blocks * kSquaresTogether}, at::kDouble};
-    const auto flat = emit.reshape(emit.convert(gradient, at::kDouble), {gradient.shape.numel()});
-    const auto whole = emit.emit(
-        "stablehlo.pad " + flat.name + ", " + emit.constant(0.0, {{}, at::kDouble}).name +
-            ", low = [0], high = [" + std::to_string(padded.numel() - gradient.shape.numel()) +
-            "], interior = [0] : (" + type_text(flat.shape) + ", tensor<f64>) -> " + type_text(padded),
-        padded);
-    const auto rows = emit.reshape(whole, {blocks, kSquaresTogether});
-    const auto sums = emit.reduce("add", emit.apply("multiply", {rows, rows}), {1});
-    names += (names.empty() ? "" : ", ") + sums.name;
-    types += (types.empty() ? "" : ", ") + type_text(sums.shape);
-  }
-  return {
-      emit.emit("stablehlo.concatenate " + names + ", dim = 0 : (" + types + ") -> " + type_text(call.out()),
-                call.out())};
+  std::vector<Named> sums;
+  for (const auto& gradient : call.tensors("gradients"))
+    sums.push_back(block_square_sums(call.emit, gradient));
+  return {call.emit.concatenate(sums, 0)};
 }
 
 Shapes square_sums_shapes(const Given& given) {
   std::int64_t blocks = 0;
   for (const at::Tensor& gradient : given["gradients"].toTensorVector())
-    blocks += blocks_of(gradient.numel());
+    blocks += square_sum_blocks(gradient.numel());
   return {Shape{{blocks}, at::kDouble}};
 }
 
@@ -216,16 +216,29 @@ std::vector<Named> pairwise_sum_of(Call& call) {
     const auto pairs = level.shape.numel() / 2;
     const auto both = emit.reshape(emit.slice(level, 0, 2 * pairs), {pairs, 2});
     auto next = emit.reduce("add", both, {1});
-    if (level.shape.numel() % 2 == 1) {
-      const auto last = emit.slice(level, 2 * pairs, 2 * pairs + 1);
-      const Shape longer{{pairs + 1}, level.shape.dtype};
-      next = emit.emit("stablehlo.concatenate " + next.name + ", " + last.name + ", dim = 0 : (" +
-                           type_text(next.shape) + ", " + type_text(last.shape) + ") -> " + type_text(longer),
-                       longer);
-    }
+    if (level.shape.numel() % 2 == 1)
+      next = emit.concatenate({next, emit.slice(level, 2 * pairs, 2 * pairs + 1)}, 0);
     level = next;
   }
   return {emit.reshape(level, {})};
+}
+
+// Each pass adds what lies twice as far back as in the one before.
+std::vector<Named> running_sum(Call& call) {
+  auto& emit = call.emit;
+  const auto& shape = call.out();
+  const bool is_narrow = shape.dtype == at::kHalf || shape.dtype == at::kBFloat16;
+  auto sum =
+      emit.convert(emit.convert(call.tensor("self"), shape.dtype), is_narrow ? at::kFloat : shape.dtype);
+  const auto dimension = call.dimensions("dim", shape.sizes.size()).front();
+  for (std::int64_t back = 1; back < shape.sizes[static_cast<std::size_t>(dimension)]; back *= 2)
+    sum = emit.apply("add", {sum, emit.pad(sum, dimension, back, -back)});
+  return {emit.convert(sum, shape.dtype)};
+}
+
+bool has_dimensions_and_elements(const Given& given) {
+  const auto& self = given["self"].toTensor();
+  return self.dim() > 0 && self.numel() > 0;
 }
 
 Shapes number_shape(const Given& given) { return {Shape{{}, given["values"].toTensor().scalar_type()}}; }
@@ -269,6 +282,7 @@ std::span<const Row> reduction_rows() {
           .accepts = &has_some_elements},
       Row{.name = "aten::linalg_vector_norm", .lower = &vector_norm, .accepts = &has_an_order},
       Row{.name = "aten::norm", .lower = &vector_norm, .accepts = &has_an_order},
+      Row{.name = "aten::cumsum", .lower = &running_sum, .accepts = &has_dimensions_and_elements},
       Row{.name = "lockstep::square_sums",
           .lower = &square_sums,
           .shapes = &square_sums_shapes,

@@ -110,9 +110,15 @@ std::span<const Row> pointwise_rows();
 std::span<const Row> pool_rows();
 std::span<const Row> random_rows();
 std::span<const Row> reduction_rows();
+std::span<const Row> subscript_rows();
 
 /// The row of an operator; null where it has none. `name` as in "aten::add_".
 const Row* find_row(std::string_view name);
+
+/// Sums of squares of each kGradNormBlock elements of an array, as block_square_sums() of optim/grad_norm.h.
+Named block_square_sums(Emitter& emit, const Named& array);
+/// How many of them there are.
+std::int64_t square_sum_blocks(std::int64_t elements);
 
 /// Operators of our own, which read and write views.
 extern const Row kReshape;       ///< the same elements in the order of memory

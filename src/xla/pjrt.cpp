@@ -1,10 +1,25 @@
 #include "xla/pjrt.h"
 
+#include <atomic>
+
 #include <lockstep/base/error.h>
 
 #include "xla/host_failure.h"
 
 namespace lockstep::xla {
+
+namespace {
+
+std::atomic<std::chrono::nanoseconds::rep> counted_nanoseconds = 0;
+
+}  // namespace
+
+InPlugin::~InPlugin() {
+  const auto took = std::chrono::steady_clock::now() - begin_;
+  counted_nanoseconds += std::chrono::duration_cast<std::chrono::nanoseconds>(took).count();
+}
+
+double InPlugin::seconds() { return 1e-9 * static_cast<double>(counted_nanoseconds.load()); }
 
 std::string take_message(const PJRT_Api& api, PJRT_Error* error) {
   if (error == nullptr) return {};

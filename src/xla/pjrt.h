@@ -1,6 +1,7 @@
 // PJRT's C interface, with its errors as exceptions and its events waited for.
 #pragma once
 
+#include <chrono>
 #include <string>
 #include <string_view>
 
@@ -21,5 +22,20 @@ void check(const PJRT_Api& api, PJRT_Error* error, std::string_view doing);
 
 /// Blocks until `event` is there, and frees it. @throws as check()
 void await(const PJRT_Api& api, PJRT_Event* event, std::string_view doing);
+
+/// While it lives, the plug-in runs a program or is waited for, which is counted.
+class InPlugin {
+ public:
+  InPlugin() : begin_(std::chrono::steady_clock::now()) {}
+  ~InPlugin();
+  InPlugin(const InPlugin&) = delete;
+  InPlugin& operator=(const InPlugin&) = delete;
+
+  /// What was counted in this process, of all threads together. Thread-safe.
+  static double seconds();
+
+ private:
+  std::chrono::steady_clock::time_point begin_;
+};
 
 }  // namespace lockstep::xla

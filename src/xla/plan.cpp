@@ -59,7 +59,7 @@ void add_node(Structure& structure, const Node& node, const Place& place_of) {
   for (const auto& argument : node.arguments) {
     structure.add(static_cast<std::int64_t>(argument.first));
     structure.add(static_cast<std::int64_t>(argument.count));
-    if (argument.first < 0) structure.add(argument.value);
+    if (argument.first < 0 || !argument.value.isNone()) structure.add(argument.value);
   }
 }
 

@@ -82,10 +82,20 @@ class Recording {
     has_known_types_ = has_known_types_ && has_type(tensor.scalar_type());
     if (tensor.device().type() == c10::kXLA) {
       if (!first_.defined()) first_ = tensor;
+      if (first_.device() != tensor.device()) refuse_two_devices(first_.device(), tensor.device());
       device_ = tensor.device().index();
     } else if (tensor.dim() > 0) {
       has_host_tensor_ = true;
     }
+  }
+
+  [[noreturn]] void refuse_two_devices(at::Device one, at::Device other) const {
+    throw Error("xla",
+                {.what = op_.schema().name() + " is given tensors of two XLA devices",
+                 .expected = "tensors of one device, as a program runs on one",
+                 .got = one.str() + " and " + other.str(),
+                 .hint = "move one of them with .to(); for training on several devices use the strategy "
+                         "xla, which starts a process for each"});
   }
 
   Shape shape_together(const Given& given) const {
@@ -160,19 +170,38 @@ class Recording {
     return meta;
   }
 
+  static c10::IValue on_meta(const c10::List<std::optional<at::Tensor>>& tensors) {
+    c10::List<std::optional<at::Tensor>> list;
+    for (const std::optional<at::Tensor>& tensor : tensors)
+      list.push_back(tensor ? std::optional(on_meta(*tensor)) : std::nullopt);
+    return list;
+  }
+
   static c10::IValue on_meta(const c10::IValue& value) {
     if (value.isTensor()) return on_meta(value.toTensor());
     if (value.isDevice()) return c10::Device(at::kMeta);
+    if (value.isOptionalTensorList()) return on_meta(value.toOptionalTensorList());
     if (!value.isTensorList()) return value;
     c10::List<at::Tensor> list;
     for (const at::Tensor& tensor : value.toTensorVector()) list.push_back(on_meta(tensor));
     return list;
   }
 
+  // Of the tensors that are there.
+  static std::vector<std::int64_t> places_of(at::ArrayRef<c10::IValue> list) {
+    std::vector<std::int64_t> places;
+    for (std::size_t i = 0; i < list.size(); ++i)
+      if (list[i].isTensor() && list[i].toTensor().defined()) places.push_back(static_cast<std::int64_t>(i));
+    return places;
+  }
+
   void add_argument(std::size_t i) {
     const auto& value = given_[i];
     Argument argument{.first = static_cast<int>(node_->inputs.size())};
     if (value.isTensor() || value.isTensorList()) {
+      for_each_tensor(value, [&](const at::Tensor& tensor) { node_->inputs.push_back(value_of(tensor)); });
+    } else if (value.isOptionalTensorList()) {
+      argument.value = places_of(value.toListRef());
       for_each_tensor(value, [&](const at::Tensor& tensor) { node_->inputs.push_back(value_of(tensor)); });
     } else if (is_given_as_array(i)) {
       node_->inputs.push_back(number(value.toScalar()));

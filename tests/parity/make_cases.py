@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""make_cases.py: writes the cases ddp_16_mixed, ddp_convnet_bn, ddp_groups, ddp_unused_frozen
-and ddp_validation.
+"""make_cases.py [NAME...]: writes the cases ddp_16_mixed, ddp_convnet_bn, ddp_groups, ddp_of_four,
+ddp_unused_frozen and ddp_validation, or those named.
 
 Runs plain PyTorch (DistributedDataParallel, DistributedSampler, torch.optim; CPU, Gloo) in processes of
 its own and writes case.json, init.safetensors, expected.json and final.safetensors of each case beside this
@@ -12,6 +12,7 @@ import json
 import os
 import pathlib
 import socket
+import sys
 
 import torch
 import torch.distributed as dist
@@ -72,6 +73,13 @@ CASES = {
             ],
         },
         "schedulers": [{"type": "exponential", "interval": "epoch", "gamma": 0.5}],
+        "tolerance": ADAMW_TOLERANCE,
+    },
+    "ddp_of_four": {
+        "title": "DDP of four ranks, AdamW",
+        "model": MLP,
+        "world_size": 4,
+        "optimizer": ADAMW,
         "tolerance": ADAMW_TOLERANCE,
     },
     "ddp_unused_frozen": {
@@ -159,7 +167,7 @@ def validate(model, x, y, batches):
 def train(rank, case, init, port, out):
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", rank=rank, world_size=WORLD)
+    dist.init_process_group("gloo", rank=rank, world_size=case["world_size"])
     data = load_file(HERE / case["data"]["file"])
     x, y = data["x"][:ROWS], data["y"][:ROWS]
     model = Model(case["model"])
@@ -168,7 +176,7 @@ def train(rank, case, init, port, out):
     schedulers = [torch.optim.lr_scheduler.ExponentialLR(optimizer, s["gamma"]) for s in case["schedulers"]]
     wrapped = DistributedDataParallel(model, find_unused_parameters=case["strategy"].get("find_unused_parameters", False))
     scaler = torch.amp.GradScaler("cpu", enabled=case["precision"] == "16-mixed")
-    sampler = DistributedSampler(range(ROWS), WORLD, rank, shuffle=True, seed=case["sampler"]["seed"])
+    sampler = DistributedSampler(range(ROWS), case["world_size"], rank, shuffle=True, seed=case["sampler"]["seed"])
     seen = {"losses": [], "batches": [], "sizes": [], "lrs": [[] for _ in optimizer.param_groups], "norms": [], "val": []}
     for epoch in range(case["max_epochs"]):
         sampler.set_epoch(epoch)
@@ -208,9 +216,10 @@ def free_port():
 
 
 def run(case, init, folder):
-    mp.spawn(train, (case, init, free_port(), str(folder)), nprocs=WORLD)
-    parts = [torch.load(folder / f"{rank}.pt") for rank in range(WORLD)]
-    for rank in range(WORLD):
+    world = case["world_size"]
+    mp.spawn(train, (case, init, free_port(), str(folder)), nprocs=world)
+    parts = [torch.load(folder / f"{rank}.pt") for rank in range(world)]
+    for rank in range(world):
         (folder / f"{rank}.pt").unlink()
     return [seen for seen, _ in parts], parts[0][1]
 
@@ -307,5 +316,5 @@ def write(name, spec):
 
 
 if __name__ == "__main__":
-    for case_name, case_spec in CASES.items():
-        write(case_name, case_spec)
+    for case_name in sys.argv[1:] or CASES:
+        write(case_name, CASES[case_name])

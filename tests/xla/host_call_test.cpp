@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 
 #include <lockstep/base/error.h>
+#include <lockstep/device/captured_step.h>
 
 #include "xla/device.h"
 #include "xla/host_call.h"
@@ -89,6 +90,33 @@ TEST_F(HostCall, FollowsTheOneBefore) {
   (void)last.cpu();
   ASSERT_EQ(order.size(), 22);
   for (std::size_t i = 0; i < order.size(); ++i) EXPECT_EQ(order[i], static_cast<int>(i % 2)) << i;
+}
+
+// Replays and programs between them take turns as they were asked for.
+TEST_F(HostCall, IsPartOfCapturedSteps) {
+  std::string order;
+  const int note = add([&](Tensors tensors) {
+    order += std::to_string(tensors[0].item<int>());
+    tensors[0].add_(1);
+  });
+  const auto sum = on_device(at::zeros({1}, at::kInt));
+  CapturedStep step(
+      sum.device(),
+      [&](const CapturedStep::Tensors&) {
+        record(note, {sum});
+        sum.mul_(2);
+        return CapturedStep::Tensors{};
+      },
+      /*warm_up=*/1);
+  for (int i = 0; i < 4; ++i) {
+    step({});
+    record(note, {on_device(at::full({1}, 9, at::kInt))});
+  }
+  EXPECT_EQ(sum.cpu().item<int>(), 30);
+  synchronize_device(0);
+  (void)on_device(at::zeros({1})).cpu();
+  EXPECT_EQ(step.replays(), 3) << step.refusal();
+  EXPECT_EQ(order, "092969149");
 }
 
 TEST_F(HostCall, ThrowsWhatItsFunctionThrowsUntilTheFunctionIsGone) {

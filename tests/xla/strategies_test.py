@@ -71,6 +71,30 @@ class TestXla(StrategyTest):
         self.assertEqual(self.programs_of("in_program", *XLA), alone)
         self.assertGreater(self.programs_of("on_host", *XLA, *ON_HOST), alone)
 
+    def captured(self, name, *flags):
+        losses = self.losses(name, *flags, "--trainer.cuda_graphs", "true")
+        return losses, json.loads((self.folder / name / "summary.json").read_text())["xla"]
+
+    def test_captures_steps_in_which_ranks_meet(self):
+        steps = ("--trainer.max_steps", 50)
+        expected = self.losses("traced", *steps, *XLA)
+        got, counts = self.captured("captured", *steps, *XLA)
+        self.assert_equal_losses(got, expected)
+        self.assertGreaterEqual(counts["steps_replayed"], 40)
+
+    def test_compiles_nothing_once_steps_are_captured(self):
+        made = []
+        for steps in (50, 75):  # behind the first epoch, and its short last batch
+            _, counts = self.captured(str(steps), "--trainer.max_steps", steps, "--trainer.limit_val_batches", 0, *XLA)
+            made.append(counts["programs_compiled"] + counts["programs_from_files"])
+        self.assertEqual(made[1], made[0])
+
+    def test_captures_windows_and_clipping(self):
+        steps = ("--trainer.max_steps", 20, "--trainer.accumulate_grad_batches", 2, "--trainer.gradient_clip_val", 0.05, *XLA)
+        got, counts = self.captured("captured", *steps)
+        self.assert_equal_losses(got, self.losses("traced", *steps))
+        self.assertGreaterEqual(counts["steps_replayed"], 25)
+
     def test_is_what_auto_means_for_several_ranks(self):
         result = self.start("auto", "--trainer.accelerator", "tpu", "--trainer.devices", 2, "--trainer.max_steps", 1,
                             LOCKSTEP_PJRT_PLUGIN=PLUGIN)
@@ -177,7 +201,7 @@ class TestLostRank(StrategyTest):
 
     def test_is_named_on_every_rank_within_a_second(self):
         world = 3
-        for name, flags in (("in_program", ()), ("on_host", ON_HOST)):
+        for name, flags in (("in_program", ()), ("on_host", ON_HOST), ("captured", ("--trainer.cuda_graphs", "true"))):
             with self.subTest(name):
                 ranks = self.start_ranks(name, world, *XLA, "--trainer.devices", world, "--trainer.max_epochs", -1, "--trainer.max_steps", -1,
                                          "--trainer.log_every_n_steps", 1, *flags)

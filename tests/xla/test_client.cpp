@@ -1,10 +1,21 @@
 #include "xla/test_client.h"
 
+#include <cstdlib>
+
 namespace lockstep::test {
+namespace {
+
+// Of the environment, for tools/check_xla_plugins.sh, or the one that tools/xla.sh fetches.
+const char* test_plugin() {
+  const char* const named = std::getenv("LOCKSTEP_XLA_TEST_PLUGIN");
+  return named != nullptr ? named : LOCKSTEP_XLA_TEST_PLUGIN;
+}
+
+}  // namespace
 
 std::shared_ptr<const xla::Client> test_client() {
   static const auto client = std::make_shared<const xla::Client>(
-      xla::Plugin::load(LOCKSTEP_XLA_TEST_PLUGIN), xla::CreateOptions{{"cpu_device_count", "2"}});
+      xla::Plugin::load(test_plugin()), xla::CreateOptions{{"cpu_device_count", "2"}});
   return client;
 }
 

@@ -5,6 +5,7 @@
 
 #include <lockstep/torch.h>
 
+#include "device/step_recording.h"
 #include "device/xla_library_interface.h"
 #include "parallel/backward_checks.h"
 
@@ -61,9 +62,16 @@ void XlaEngine::make_equal(const torch::nn::Module& module, const Communicator& 
   broadcast_on_host(comm, states_in(states));
 }
 
+// Recordings refer to it.
+XlaEngine::~XlaEngine() { outdate_recordings(); }
+
 void XlaEngine::begin_backward() {
-  lists_.check();
-  versions_.note_writes(replicas_);
+  const auto look = [this] {
+    lists_.check();
+    versions_.note_writes(replicas_);
+  };
+  look();
+  if (auto* const recording = StepRecording::current()) recording->before_replay(look);
 }
 
 // Of the parameters whose gradients are averaged.
@@ -112,7 +120,7 @@ void XlaEngine::after_step() {
     else
       broadcast_on_host(comm_, buffers_);
   }
-  versions_.settle();
+  once_per_step([this] { versions_.settle(); });
   replicas_.end_step();
 }
 

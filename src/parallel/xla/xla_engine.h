@@ -21,6 +21,9 @@ class XlaEngine {
   /// the host then. Holds the module's tensors, not the module.
   XlaEngine(const torch::nn::Module& module, Communicator comm, const Xla& options,
             std::shared_ptr<const ProgramCollectives> in_program);
+  ~XlaEngine();
+  XlaEngine(const XlaEngine&) = delete;
+  XlaEngine& operator=(const XlaEngine&) = delete;
 
   /// Before a backward that will average. Not Collective.
   /// @throws ConfigError naming what is no longer as it was at set-up
