@@ -85,6 +85,16 @@ def epoch_bench(bin_dir, python, peers):
     return Bench("epoch", programs, (Row("epoch", Number("ours", "epoch"), Number("peer", "epoch"), "ms"),))
 
 
+def epoch_ranks_bench(bin_dir, python, peers):
+    """The same on two ranks under DDP; of the whole run, too."""
+    arguments = ("{results}", str(ROOT / "data/digits.csv.gz"), "5", "2")
+    programs = (Program("ours", (f"{bin_dir}/bench_epoch", *arguments)),
+                Program("peer", (python, f"{peers}/epoch.py", *arguments)))
+    rows = [Row(f"ranks_2_{case}", Number("ours", case), Number("peer", case), unit)
+            for case, unit in (("epoch", "ms"), ("run", "s"), ("run_processor_time", "s"))]
+    return Bench("epoch_ranks", programs, tuple(rows))
+
+
 def loader_bench(bin_dir, python, peers):
     arguments = ("{results}", str(ROOT / "data/digits.csv.gz"), "10")
     programs = (Program("ours", (f"{bin_dir}/bench_loader", *arguments)),
@@ -168,6 +178,21 @@ def between_hosts_bench(bin_dir, *_):
             for ours in ("sockets", "sockets_unchecked")
             for size in ("64_B", "4_KiB", "64_KiB", "1_MiB", "16_MiB", "64_MiB")]
     return Bench("between_hosts", programs, tuple(rows))
+
+
+def two_hosts_bench(bin_dir, *_):
+    """Two ranks on each of two hosts, which are one here; beside three collectives that make one host by host."""
+    programs = (Program("ours", (f"{bin_dir}/bench_all_reduce", "{results}", "4", "all_reduce", "hosts", "64_B")),)
+    rows = [Row(f"64_B_vs_{peer}", Number("ours", "64_B/ordered"), Number("ours", f"64_B/{peer}"))
+            for peer in ("gloo", "host_by_host")]
+    return Bench("two_hosts", programs, tuple(rows))
+
+
+def copies_bench(bin_dir, *_):
+    """A large all-reduce beside a copy of as many bytes by each rank: both read and write each byte in memory once."""
+    size = "64_MiB"
+    programs = (Program("ours", (f"{bin_dir}/bench_all_reduce", "{results}", "2", "copies", "any", size)),)
+    return Bench("copies", programs, (Row(f"{size}_vs_copy", Number("ours", f"{size}/ordered"), Number("ours", f"{size}/copy"), "ms"),))
 
 
 def many_ranks_bench(bin_dir, *_):
@@ -281,8 +306,9 @@ def swap_bench(bin_dir, *_):
 
 def all_benches(build):
     bin_dir, python = build / "bin", str(ROOT / "build/peers/bin/python")
-    makers = (step_bench, epoch_bench, loader_bench, ddp_bench, replica_check_bench, loss_scale_bench, start_bench, fault_bench,
-              all_reduce_bench, between_hosts_bench, many_ranks_bench, all_gather_bench, adamw_bench, checkpoint_bench, profiler_bench,
+    makers = (step_bench, epoch_bench, epoch_ranks_bench, loader_bench, ddp_bench, replica_check_bench, loss_scale_bench, start_bench, fault_bench,
+              all_reduce_bench, between_hosts_bench, two_hosts_bench, copies_bench,
+              many_ranks_bench, all_gather_bench, adamw_bench, checkpoint_bench, profiler_bench,
               sharded_bench, live_bench, swap_bench, zero_bench)
     if os.environ.get("LOCKSTEP_PJRT_PLUGIN"):
         makers += (xla_bench,)
@@ -346,13 +372,16 @@ def run_program(program, environment):
 
 
 def numbers_of(results, start_ns):
-    """A moment becomes the time since the start; of several ranks' moments, and bytes, the most counts."""
+    """A moment becomes the time since the start; of several ranks' moments, and bytes, the most counts, and their processor
+    time is added up."""
     numbers = {}
     for line in results.read_text().splitlines():
         value = json.loads(line)
         case = value["case"]
         if "ns" in value:
             numbers[case] = value["ns"]
+        elif "processor_ns" in value:
+            numbers[case] = numbers.get(case, 0) + value["processor_ns"]
         else:
             number = value["bytes"] if "bytes" in value else value["at_ns"] - start_ns
             numbers[case] = max(number, numbers.get(case, 0))

@@ -10,6 +10,9 @@ set(CMAKE_LIBRARY_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/lib")
 # The sanitizers' own checks make a file of -O2 take twice the time of -O1 to compile.
 set(_optimisation $<IF:$<OR:$<BOOL:$<TARGET_PROPERTY:LOCKSTEP_COMPILES_FAST>>,$<BOOL:${LOCKSTEP_SANITIZE}>>,1,2>)
 
+# Collecting garbage is an eighth of GCC's time on LibTorch's headers; memory is cheaper.
+set(LOCKSTEP_NO_COLLECTION $<$<COMPILE_LANG_AND_ID:CXX,GNU>:--param=ggc-min-heapsize=8000000>)
+
 # A precompiled header is refused by GCC unless every flag matches, so all
 # targets share this one list; that includes -fPIC on executables.
 add_library(lockstep_flags INTERFACE)
@@ -17,8 +20,7 @@ target_compile_features(lockstep_flags INTERFACE cxx_std_20)
 target_compile_options(lockstep_flags INTERFACE
   -fPIC -fvisibility=hidden -fvisibility-inlines-hidden
   $<$<CONFIG:Release>:-O${_optimisation}> -g1
-  # Collecting garbage is an eighth of GCC's time on LibTorch's headers; memory is cheaper.
-  $<$<CXX_COMPILER_ID:GNU>:--param=ggc-min-heapsize=8000000>)
+  ${LOCKSTEP_NO_COLLECTION})
 
 add_library(lockstep_warnings INTERFACE)
 target_compile_options(lockstep_warnings INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Werror)

@@ -6,7 +6,7 @@
 # version 2.30 or later two ranks can share a GPU. BUILD=FOLDER packs what was built there, with the LibTorch for CPUs of the same version.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-programs="gpu_case sim_case digits example_05_fsdp_transformer"
+programs="gpu_case cuda_contract_tests sim_case digits example_05_fsdp_transformer example_11_models_from_elsewhere"
 most_bytes=$((64 << 20))
 
 pack() {  # FOLDER: of a build

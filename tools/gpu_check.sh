@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Runs lockstep on this machine's NVIDIA GPU, from what tools/gpu_bundle.sh has built: the steps of a small network beside those of
-# CPUs, ranks that share the GPU, the demo, errors, kernels beside their references, NCCL with one rank (and with two, where the bundle has an
-# NCCL that lets them share a GPU), bytes per second, a language model beside the same one in PyTorch, and the table of the goals.
-# Usage: tools/gpu_check.sh BUNDLE.tar.xz [steps] [ranks] [gates] [demo] [errors] [kernels] [nccl] [nccl2] [bytes] [speed] [goals]; all but
-# nccl2 by default. Needs a python3 with torch, or TORCH=FOLDER, that of a LibTorch for CUDA, for all parts but speed and goals. Lines of JSON are
+# CPUs, ranks that share the GPU, waits of the host beside those on the simulated device, the contract suites of devices and communicators, the demo, errors, kernels beside their references, NCCL with one rank (and with two, where the bundle has an
+# NCCL that lets them share a GPU), bytes per second, a language model beside the same one in PyTorch, GPT-2 beside PyTorch's (losses and speed), and the table of the goals.
+# Usage: tools/gpu_check.sh BUNDLE.tar.xz [steps] [ranks] [waits] [contracts] [gates] [demo] [errors] [kernels] [nccl] [nccl2] [bytes] [speed]
+# [goals]; all but nccl2 by default. Needs a python3 with torch, or TORCH=FOLDER, that of a LibTorch for CUDA, for all parts but speed and goals. Lines of JSON are
 # kept in build/gpu/results.jsonl. Without a GPU it starts each program, shows what that says is missing, and ends with 2.
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -38,6 +38,29 @@ cases() {  # PART: a line of JSON per check
   status=$?
   tee -a "$results" < "$work/lines"
   if [ $status = 0 ]; then echo "ok    $1"; else echo "FAIL  $1 (exit status $status)"; tail -3 "$work/output"; failed=1; fi
+}
+
+# The contract suites, with a line of JSON each: staged ranks are threads of the program.
+contracts() {
+  local status
+  timeout 400 cuda_contract_tests --gtest_brief=1 --gtest_output="json:$work/suites.json" > "$work/output" 2>&1
+  status=$?
+  if [ $status = 0 ]; then echo "ok    contract suites"; else echo "FAIL  contract suites (exit status $status)"; tail -20 "$work/output"; failed=1; fi
+  python3 - "$work/suites.json" <<'PYTHON' | tee -a "$results"
+import json, sys
+for suite in json.load(open(sys.argv[1]))["testsuites"]:
+    bad = [test["name"] for test in suite["testsuite"] if test["result"] != "COMPLETED" or "failures" in test]
+    print(json.dumps({"check": "contract suite " + suite["name"], "ok": not bad, "tests": suite["tests"], "failed": bad}))
+PYTHON
+}
+
+contract_ranks() {  # BACKEND RANKS: those of communicators, with a process per rank
+  local status said
+  said="$(python3 tests/contracts/contract_ranks.py cuda_contract_tests "$@" 2>&1)"
+  status=$?
+  python3 -c 'import json, sys; print(json.dumps({"check": sys.argv[1], "ok": sys.argv[2] == "0", "said": sys.argv[3][-300:]}))' \
+    "contract suites, $*" "$status" "$said" | tee -a "$results"
+  if [ $status = 0 ]; then echo "ok    contract suites, $*: $said"; else echo "FAIL  contract suites, $*"; echo "$said"; failed=1; fi
 }
 
 steps() {  # CASE WORLD [FLAG...]: losses agree with those of CPUs
@@ -83,6 +106,21 @@ if rate and sys.argv[2] == "--trainer.precision bf16-mixed":
 PYTHON
 }
 
+host_waits() {  # CASE WORLD: waits of a steady step by CUPTI's callbacks, beside those of the simulated device
+  check "waits of the simulated device: $*" sim_case "$1" --world "$2" --out "$work/sim.json"
+  check "waits by CUPTI: $*" sim_case "$1" --world "$2" --accelerator cuda --out "$work/cuda.json"
+  python3 - "$work/sim.json" "$work/cuda.json" > "$work/lines" <<'PYTHON' || failed=1
+import json, sys
+sim, cuda = (json.load(open(file)) for file in sys.argv[1:])
+counts = [found["host_syncs_per_step"] for found in (sim, cuda)]
+is_ok = not cuda["failures"] and counts[0] == counts[1]
+print(json.dumps({"check": f"host waits of {sim['case']}, {sim['world']} ranks", "ok": is_ok, "of_sim": counts[0], "by_cupti": counts[1],
+                  "failures": cuda["failures"]}))
+sys.exit(not is_ok)
+PYTHON
+  tee -a "$results" < "$work/lines"
+}
+
 waits() {  # how often the host waits for the GPU in a steady step, by LibTorch's profiler
   check "digits under LibTorch's profiler" digits --trainer.max_epochs 1 --trainer.accelerator gpu --trainer.profiler pytorch \
     --trainer.log_every_n_steps 1000 --run_dir "$work/waits"
@@ -110,8 +148,10 @@ starts() {
     else echo "FAIL  starts: $1 (exit status $status)"; echo "$output" | tail -5; failed=1; fi
   }
   says "driver" gpu_case kernels
+  says "driver" cuda_contract_tests
   says "accelerator cuda is not there" digits --trainer.accelerator gpu --run_dir "$work/none"
   says "accelerator cuda is not there" example_05_fsdp_transformer --trainer.accelerator gpu --data.text "$0" --run_dir "$work/none"
+  says "model.folder is required" example_11_models_from_elsewhere fit
   says "usage" sim_case
   if digits --version > "$work/output" 2>&1; then echo "ok    starts: $(head -1 "$work/output")"; else failed=1; cat "$work/output"; fi
 }
@@ -130,11 +170,19 @@ case $? in
     exit 1 ;;
 esac
 
-for part in "${@:-steps ranks gates demo errors kernels nccl bytes speed goals}"; do
+for part in "${@:-steps ranks waits contracts gates demo errors kernels nccl bytes speed goals}"; do
   for one in $part; do
     case "$one" in
       steps) for name in single clip bf16 fp16; do steps $name 1; done ;;
       ranks) for name in ddp fsdp zero1 zero2 zero3 clip bf16 fp16 fsdp_offload zero3_offload; do steps $name 2; done ;;
+      waits)  # ranks that share the GPU wait for copies without gates, which the simulated device has
+        for name in single bf16 fp16 clip captured fsdp zero1 zero3; do host_waits $name 1; done
+        export LOCKSTEP_CUDA_GATES=1
+        for name in ddp fsdp zero3; do host_waits $name 2; done
+        unset LOCKSTEP_CUDA_GATES ;;
+      contracts)
+        contracts
+        contract_ranks nccl 1 ;;
       gates)
         export LOCKSTEP_CUDA_GATES=1
         for _ in 1 2 3 4 5 6; do for name in ddp fsdp zero3; do steps $name 2; done; done
@@ -160,6 +208,7 @@ for part in "${@:-steps ranks gates demo errors kernels nccl bytes speed goals}"
       nccl2)
         [ -e "$work/lib/libnccl_other.so.2" ] || { echo "gpu: the bundle has no NCCL of its own; build it with NCCL=FILE" >&2; exit 2; }
         export LD_PRELOAD="$work/lib/libnccl_other.so.2" NCCL_MULTI_RANK_GPU_ENABLE=1
+        contract_ranks nccl 2
         for name in ddp fsdp no_shard zero1 zero2 zero3 clip captured; do steps $name 2 --backend nccl; done
         unset LD_PRELOAD NCCL_MULTI_RANK_GPU_ENABLE ;;
       bytes) cases speed ;;
@@ -171,7 +220,10 @@ for part in "${@:-steps ranks gates demo errors kernels nccl bytes speed goals}"
       goals)
         cases steps
         waits
-        timeout 300 python3 benchmarks/peers/gpu_goals.py | tee -a "$results"
+        timeout 200 python3 benchmarks/peers/gpu_goals.py | tee -a "$results"
+        timeout 400 python3 benchmarks/peers/gpt2.py "$work/bin/example_11_models_from_elsewhere" > "$work/lines" 2> "$work/output" || {
+          echo "FAIL  GPT-2 beside PyTorch's"; tail -3 "$work/output"; failed=1; }
+        tee -a "$results" < "$work/lines"
         python3 tools/gpu_table.py "$results" ;;
       *) echo "gpu: no part is called $one" >&2; exit 2 ;;
     esac

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Prints the goals of docs/performance.md as a table, from the lines of JSON that tools/gpu_check.sh has kept: those of gpu_case
-({"check", ...}) and of benchmarks/peers/gpu_goals.py ({"peer", ...}). What has no line was not run. Usage: gpu_table.py FILE..."""
+({"check", ...}), of benchmarks/peers/gpu_goals.py ({"peer", ...}) and of benchmarks/peers/gpt2.py (both). What has no line was not run. Usage: gpu_table.py FILE..."""
 import json
 import sys
 
@@ -42,14 +42,19 @@ def rows(checks, peers):
     yield "the host's time for it", "", "30 us", cpu, cpu is not None and cpu <= 30, "{:.0f} us"
     over = own("sharded engine of a rank that is alone", "over_a_plain_step")
     yield "sharded engine, one rank", "own plain step", "2 %", over, over is not None and over <= 0.02, "{:+.1%}"
-    tokens = own("language model", "tokens_per_second")
-    for name in ("eager", "torch.compile"):
-        times = ratio(tokens, peer(f"language model, {name}", "tokens_per_second"))
-        yield f"language model, tokens/s", name, "1x", times, times is not None and times >= 1, "{:.2f}x"
-    # 6 operations per parameter and token, and attention's.
-    flops = tokens * (6 * 86e6 + 12 * 12 * 1024 * 768) if tokens is not None else None
-    share = ratio(flops, peer("products of matrices in bfloat16", "flops_per_second"))
-    yield "the same, operations", "products of matrices", "60 %", share, share is not None and share >= 0.6, "{:.0%}"
+    for check, kernels in (("GPT-2", ""), ("GPT-2 by our kernels", ", by our kernels")):
+        tokens, parameters = own(check, "tokens_per_second"), own(check, "parameters")
+        what = f"GPT-2 of {(parameters or 124.4e6) / 1e6:.4g} million parameters, tokens/s" + kernels
+        for name in ("eager", "torch.compile"):
+            times = ratio(tokens, peer(f"GPT-2, {name}", "tokens_per_second"))
+            yield what, name, "1x", times, times is not None and times >= 1, "{:.2f}x"
+        flops = tokens * own(check, "flops_per_token") if tokens is not None else None
+        share = ratio(flops, peer("products of matrices in bfloat16", "flops_per_second"))
+        yield "the same, operations", "products of matrices", "60 %", share, share is not None and share >= 0.6, "{:.0%}"
+    first, largest, noise = (own("fine-tune of GPT-2", key) for key in ("first_step", "largest_difference", "noise"))
+    yield "fine-tune of GPT-2, loss of the first step", "PyTorch eager", "0.001", first, first is not None and first <= 1e-3, "{:.1e}"
+    limit = "twice what bfloat16 changes there" + (f" ({noise:.1e})" if noise is not None else "")
+    yield "the same, all steps", "PyTorch eager", limit, largest, largest is not None and largest <= noise, "{:.1e}"
     waits = own("waits of a steady step", "per_step")
     lightning = peer("waits of Lightning's Trainer", "per_step")
     beside = "Lightning's" + (f" ({lightning:g})" if lightning is not None else "")

@@ -8,7 +8,6 @@
 #include <cstdlib>
 #include <fstream>
 #include <iostream>
-#include <iterator>
 #include <sstream>
 #include <string>
 #include <string_view>
@@ -25,6 +24,7 @@
 #include <lockstep/device/accelerator.h>
 #include <lockstep/launch/join.h>
 
+#include "base/read_file.h"
 #include "device/cuda_plugin.h"
 
 namespace ls = lockstep;
@@ -59,12 +59,10 @@ Json accelerators() {
 
 Json cuda_library() {
   const auto file = ls::detail::cuda_plugin_file();
-  std::ifstream stream(file, std::ios::binary);
-  const bool is_there = stream.good();
-  const std::string bytes{std::istreambuf_iterator<char>(stream), {}};
-  const auto built = ls::detail::versions_in(bytes).value_or(ls::detail::CudaVersions{});
+  const auto bytes = ls::read_file(file);
+  const auto built = ls::detail::versions_in(bytes.value_or("")).value_or(ls::detail::CudaVersions{});
   return {{"path", file.string()},
-          {"is_there", is_there},
+          {"is_there", bytes.has_value()},
           {"torch", built.torch},
           {"cuda", built.cuda},
           {"nccl", built.nccl_header}};

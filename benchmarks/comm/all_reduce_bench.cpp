@@ -1,12 +1,14 @@
 // All-reduce or all-gather among processes of this machine, against c10d's Gloo backend without anything
 // around it.
 //
-// Usage: bench_all_reduce RESULTS [RANKS [all_reduce | all_gather [any | apart | together [SIZE]]]]. A case
-// is SIZE/VARIANT, where SIZE is what a rank gives, and of an all-gather all_gather_SIZE/VARIANT. Calls
-// follow each other without a barrier, and of an all-gather each rank writes what it gives before each call;
-// the number is what one took on rank 0, on average over a block of calls. With `apart` the ranks share no
-// memory, and have a processor each, as those of different hosts; with `together` all have the first
-// processor.
+// Usage: bench_all_reduce RESULTS [RANKS [all_reduce | all_gather | copies [any | apart | together | hosts
+// [SIZE]]]]. A case is SIZE/VARIANT, where SIZE is what a rank gives, and of an all-gather
+// all_gather_SIZE/VARIANT. Calls follow each other without a barrier, and of an all-gather each rank writes
+// what it gives before each call; the number is what one took on rank 0, on average over a block of calls.
+// With `apart` the ranks share no memory, and have a processor each, as those of different hosts; with
+// `together` all have the first processor; with `hosts` each half of them counts as a host, and
+// `host_by_host` makes an all-reduce of three collectives: in each host, between the first ranks, and in each
+// host. `copies` has in Gloo's place, for an all-reduce, a copy by each rank of as many bytes.
 #include <comm/c10d.h>
 
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
@@ -22,6 +24,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -44,10 +47,11 @@ struct Size {
 constexpr Size kSizes[] = {{"64_B", 64},       {"4_KiB", 4 << 10},   {"64_KiB", 64 << 10},
                            {"1_MiB", 1 << 20}, {"16_MiB", 16 << 20}, {"64_MiB", 64 << 20}};
 
-enum class Places { kAny, kApart, kTogether };
+enum class Places { kAny, kApart, kTogether, kHosts };
 
 struct Job {
   bool gathers = false;
+  bool copies = false;
   Places places = Places::kAny;
   std::string only_size = {};  // all where it is empty
 };
@@ -56,14 +60,19 @@ Job job_of(int argc, char** argv) {
   const auto word = [&](int number) { return std::string(argc > number ? argv[number] : ""); };
   const auto places = word(4) == "apart"      ? Places::kApart
                       : word(4) == "together" ? Places::kTogether
+                      : word(4) == "hosts"    ? Places::kHosts
                                               : Places::kAny;
-  return {.gathers = word(3) == "all_gather", .places = places, .only_size = word(5)};
+  return {.gathers = word(3) == "all_gather",
+          .copies = word(3) == "copies",
+          .places = places,
+          .only_size = word(5)};
 }
 
 struct Variant {
   std::string name;
   std::function<void(const torch::Tensor&)> all_reduce;
-  std::function<void(const torch::Tensor& all, const torch::Tensor& own)> all_gather;
+  std::function<void(const torch::Tensor& all, const torch::Tensor& own)> all_gather = {};
+  bool is_collective = true;
 };
 
 int rank() { return static_cast<int>(ls::env::require_int("RANK")); }
@@ -72,6 +81,7 @@ int ranks() { return static_cast<int>(ls::env::require_int("WORLD_SIZE")); }
 // Our ways to do it, by the options that differ.
 std::vector<std::pair<std::string, ls::CommOptions>> our_options(Places places) {
   if (places == Places::kApart) return {{"sockets", {}}, {"sockets_unchecked", {.check_collectives = false}}};
+  if (places == Places::kHosts) return {{"ordered", {}}};
   return {{"ordered", {}},
           {"fast", {.reduction = ls::Reduction::kFast}},
           {"ordered_unchecked", {.check_collectives = false}}};
@@ -91,6 +101,29 @@ std::vector<std::pair<std::string, ls::Communicator>> our_communicators(Places p
 Variant variant_of(const std::string& name, const ls::Communicator& comm) {
   return {name, [comm](const torch::Tensor& tensor) { comm.all_reduce(tensor); },
           [comm](const torch::Tensor& all, const torch::Tensor& own) { comm.all_gather(all, own); }};
+}
+
+int host() { return rank() / (ranks() / 2); }
+
+// What announcements would take that go between hosts once for each of them.
+Variant host_by_host_variant(const ls::Communicator& comm) {
+  const auto own = comm.split(host(), rank());
+  const auto first_ranks = comm.new_group({0, ranks() / 2});
+  return {"host_by_host", [=](const torch::Tensor& tensor) {
+            own->all_reduce(tensor);
+            if (first_ranks) first_ranks->all_reduce(tensor);
+            own->broadcast(tensor, 0);
+          }};
+}
+
+Variant copy_variant() {
+  return {.name = "copy",
+          .all_reduce =
+              [to = std::make_shared<torch::Tensor>()](const torch::Tensor& from) {
+                if (!to->defined() || to->numel() != from.numel()) *to = torch::zeros_like(from);
+                to->copy_(from);
+              },
+          .is_collective = false};
 }
 
 Variant gloo_variant(const std::string& store_file) {
@@ -119,7 +152,7 @@ void require(bool is_right, const Variant& variant) {
 std::function<void()> all_reduce(const Variant& variant, std::int64_t elements) {
   const auto tensor = torch::ones({elements});
   variant.all_reduce(tensor);
-  require(tensor.eq(ranks()).all().item<bool>(), variant);
+  require(!variant.is_collective || tensor.eq(ranks()).all().item<bool>(), variant);
   tensor.zero_();
   return [=] { variant.all_reduce(tensor); };
 }
@@ -153,11 +186,14 @@ void stay_on_processor(int number) {
 
 void run_rank(const bench::Results& results, const std::string& store_file, const Job& job) {
   torch::set_num_threads(1);
-  if (job.places != Places::kAny) stay_on_processor(job.places == Places::kApart ? rank() : 0);
+  if (job.places == Places::kApart) stay_on_processor(rank());
+  if (job.places == Places::kTogether) stay_on_processor(0);
+  if (job.places == Places::kHosts) ls::env::set("LOCKSTEP_TEST_HOST", std::to_string(host()));
   const auto communicators = our_communicators(job.places);
   std::vector<Variant> variants;
   for (const auto& [name, comm] : communicators) variants.push_back(variant_of(name, comm));
-  variants.push_back(gloo_variant(store_file));
+  if (job.places == Places::kHosts) variants.push_back(host_by_host_variant(communicators.front().second));
+  variants.push_back(job.copies ? copy_variant() : gloo_variant(store_file));
   for (const auto& [size, bytes] : kSizes) {
     if (!job.only_size.empty() && job.only_size != size) continue;
     const auto calls = std::clamp(kBlockBytes / bytes, kMinCalls, kMaxCalls);

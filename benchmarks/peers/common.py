@@ -57,7 +57,8 @@ class Source:
 
 
 class Results:
-    """JSON lines {"case", "ns"}, {"case", "at_ns"} or {"case", "bytes"}, appended to a file: stdout belongs to the program."""
+    """JSON lines {"case", "ns"}, {"case", "at_ns"}, {"case", "processor_ns"} or {"case", "bytes"}, appended to a file: stdout
+    belongs to the program."""
 
     def __init__(self, path):
         self.path = path

@@ -34,6 +34,11 @@ class Results {
     append(name, "at_ns", std::to_string(at_ns));
   }
 
+  /// How long processors have worked for `name` in this process; the driver adds those of all up.
+  void add_processor_time(const std::string& name, double ns) const {
+    append(name, "processor_ns", std::to_string(ns));
+  }
+
  private:
   void append(const std::string& name, const char* key, const std::string& value) const {
     std::ofstream(path_, std::ios::app) << "{\"case\": \"" + name + "\", \"" + key + "\": " + value + "}\n";

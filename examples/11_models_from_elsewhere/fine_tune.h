@@ -14,7 +14,6 @@
 namespace elsewhere {
 
 namespace nn = torch::nn;
-namespace F = torch::nn::functional;
 
 struct ModelOptions {
   std::filesystem::path folder = {};
@@ -56,7 +55,7 @@ struct FineTuneImpl : ls::Module<ls::Example> {
   // Scores of the next token for each token, or of the classes for each image.
   torch::Tensor training_step(const ls::Example& batch, ls::StepContext& step) override {
     const auto scores = network_.forward(batch.data);
-    const auto loss = F::cross_entropy(scores.flatten(0, -2), batch.target.flatten());
+    const auto loss = ls::cross_entropy(scores.flatten(0, -2), batch.target.flatten());
     step.log("train_loss", loss, {.prog_bar = true});
     return loss;
   }

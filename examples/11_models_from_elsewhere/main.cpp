@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,7 @@ namespace elsewhere {
 struct DataOptions {
   std::filesystem::path file = {};
   std::int64_t batch_size = 4;
+  bool shuffle = true;
 };
 
 struct PredictOptions {
@@ -32,6 +34,7 @@ void describe(ls::OptionVisitor& v, ModelOptions& o) {
 void describe(ls::OptionVisitor& v, DataOptions& o) {
   v.field("file", o.file, "safetensors file with input_ids, or pixel_values and labels");
   v.field("batch_size", o.batch_size, "Samples of a micro-batch, per rank", ls::at_least(1));
+  v.field("shuffle", o.shuffle, "Whether each epoch of training has an order of its own");
 }
 
 void describe(ls::OptionVisitor& v, OptimizerOptions& o) {
@@ -100,6 +103,13 @@ void convert(const ls::Trainer& trainer, const Family& family, const ModelOption
   if (trainer.is_global_zero()) ls::convert_to_huggingface(from, folder, names, exports.with(model));
 }
 
+// metrics.csv then has train/device/items_per_sec.
+std::shared_ptr<ls::Callback> tokens_per_second() {
+  const auto tokens = [](const ls::AnyBatch& batch) { return batch.get<ls::Example>().data.numel(); };
+  return std::make_shared<ls::ThroughputMonitor>(
+      ls::ThroughputMonitorOptions{.length_fn = tokens, .window_size = 20});
+}
+
 }  // namespace elsewhere
 
 int main(int argc, char** argv) {
@@ -121,7 +131,9 @@ int main(int argc, char** argv) {
   return ls::run(argc, argv, program, [&](ls::Cli& cli) {
     const auto family = family_of(required("model.folder", model.folder));
     if (cli.verb() == "fit") check_target(exports, model);
-    ls::Trainer trainer(cli.trainer());
+    auto options = cli.trainer();
+    if (family.is_language_model) options.callbacks.push_back(tokens_per_second());
+    ls::Trainer trainer(options);
     if (cli.verb() == "export") return convert(trainer, family, model, exports);
     const Samples samples(family, required("data.file", data.file));
     const FineTune network(family, model, optimizer, exports);
@@ -129,6 +141,7 @@ int main(int argc, char** argv) {
       predict(trainer, network, ls::loader(samples.to_predict(), {.batch_size = data.batch_size}),
               prediction);
     else
-      trainer.fit(network, ls::loader(samples.to_train(), {.batch_size = data.batch_size, .shuffle = true}));
+      trainer.fit(network,
+                  ls::loader(samples.to_train(), {.batch_size = data.batch_size, .shuffle = data.shuffle}));
   });
 }

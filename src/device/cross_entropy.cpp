@@ -9,6 +9,7 @@
 #include <lockstep/device/torch_device.h>
 
 #include "device/cuda_plugin.h"
+#include "device/own_kernels.h"
 
 namespace lockstep {
 namespace {
@@ -18,12 +19,12 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 bool fits_kernel(const at::Tensor& scores, const at::Tensor& targets) {
-  if (!scores.is_cuda() || scores.dim() != 2 || !scores.is_contiguous()) return false;
+  if (detail::own_kernels(scores.device()).cross_entropy == nullptr) return false;
+  if (scores.dim() != 2 || !scores.is_contiguous()) return false;
   const bool are_targets = targets.device() == scores.device() && targets.scalar_type() == at::kLong &&
                            targets.dim() == 1 && targets.size(0) == scores.size(0) && targets.is_contiguous();
   const auto type = detail::cuda_type(scores.scalar_type());
-  return are_targets && type && *type != detail::CudaType::kFloat64 &&
-         detail::own_cuda_kernels().cross_entropy != nullptr;
+  return are_targets && type && *type != detail::CudaType::kFloat64;
 }
 
 CudaCrossEntropy arguments_of(const at::Tensor& scores, const at::Tensor& targets, std::int64_t ignored,
@@ -38,8 +39,6 @@ CudaCrossEntropy arguments_of(const at::Tensor& scores, const at::Tensor& target
           .log_sums = log_sums.mutable_data_ptr<float>()};
 }
 
-void* stream_of(const at::Tensor& tensor) { return detail::current_stream(tensor.device()).native_handle(); }
-
 // The gradient has no gradient of its own.
 class OwnCrossEntropy final : public torch::autograd::Function<OwnCrossEntropy> {
  public:
@@ -49,10 +48,10 @@ class OwnCrossEntropy final : public torch::autograd::Function<OwnCrossEntropy> 
     const auto in_float = scores.options().dtype(at::kFloat);
     const auto losses = at::empty({scores.size(0)}, in_float),
                log_sums = at::empty({scores.size(0)}, in_float);
-    detail::check_cuda_launch(
-        detail::own_cuda_kernels().cross_entropy(arguments_of(scores, targets, ignored, losses, log_sums),
-                                                 stream_of(scores)),
-        "cross_entropy");
+    detail::check_cuda_launch(detail::own_kernels(scores.device())
+                                  .cross_entropy(arguments_of(scores, targets, ignored, losses, log_sums),
+                                                 detail::kernel_stream(scores)),
+                              "cross_entropy");
     const auto count = targets.ne(ignored).sum();
     context->save_for_backward({scores, targets, log_sums, count});
     context->saved_data["ignored"] = ignored;
@@ -66,11 +65,13 @@ class OwnCrossEntropy final : public torch::autograd::Function<OwnCrossEntropy> 
     const auto scale = (gradients[0] / count).to(at::kFloat).contiguous();
     const auto gradient = at::empty_like(scores);
     detail::check_cuda_launch(
-        detail::own_cuda_kernels().cross_entropy_gradient(
-            {.forward = arguments_of(scores, targets, context->saved_data["ignored"].toInt(), {}, log_sums),
-             .scale = scale.const_data_ptr<float>(),
-             .gradient = gradient.mutable_data_ptr()},
-            stream_of(scores)),
+        detail::own_kernels(scores.device())
+            .cross_entropy_gradient(
+                {.forward =
+                     arguments_of(scores, targets, context->saved_data["ignored"].toInt(), {}, log_sums),
+                 .scale = scale.const_data_ptr<float>(),
+                 .gradient = gradient.mutable_data_ptr()},
+                detail::kernel_stream(scores)),
         "cross_entropy_gradient");
     return {gradient, at::Tensor(), at::Tensor()};
   }

@@ -3,8 +3,6 @@
 #include <array>
 #include <charconv>
 #include <cstdint>
-#include <fstream>
-#include <iterator>
 #include <mutex>
 
 #include <dlfcn.h>
@@ -14,6 +12,7 @@
 
 #include <lockstep/base/env.h>
 
+#include "base/read_file.h"
 #include "device/optional_library.h"
 
 namespace lockstep::detail {
@@ -76,11 +75,6 @@ std::string nccl_version() {
   return joined(number / 10000, number / 100 % 100, number % 100);
 }
 
-std::string read_file(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-}
-
 [[noreturn]] void refuse_plugin(const std::filesystem::path& file, ErrorParts parts) {
   parts.where = file.string();
   throw ConfigError("device", parts);
@@ -103,7 +97,7 @@ const CudaPlugin* find_plugin() {
   const auto file = cuda_plugin_file();
   std::error_code none;
   if (!std::filesystem::exists(file, none)) return nullptr;
-  const auto built = versions_in(read_file(file));
+  const auto built = versions_in(read_file(file).value_or(""));
   if (!built)
     refuse_plugin(file, {.what = "this is not lockstep's library for CUDA",
                          .expected = "liblockstep_cuda.so",

@@ -21,7 +21,7 @@ std::size_t table_bytes(int ranks) {
   return static_cast<std::size_t>(ranks) * (sizeof(RankStatus) + sizeof(Mark));
 }
 
-Mark* marks_of(RankStatus* slots, int ranks) { return reinterpret_cast<Mark*>(slots + ranks); }
+Mark* marks_of(RankStatus* table, int ranks) { return reinterpret_cast<Mark*>(table + ranks); }
 
 RankStatus* map_table(int fd, int ranks) {
   void* memory = ::mmap(nullptr, table_bytes(ranks), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);

@@ -3,16 +3,15 @@
 #include <algorithm>
 #include <vector>
 
-#include <lockstep/device/torch_device.h>
-
 #include "device/cuda_plugin.h"
+#include "device/own_kernels.h"
 
 namespace lockstep::detail {
 namespace {
 
 bool are_alike(at::TensorList tensors) {
   return std::ranges::all_of(tensors, [&](const at::Tensor& tensor) {
-    return tensor.is_cuda() && tensor.is_contiguous() &&
+    return tensor.device() == tensors.front().device() && tensor.is_contiguous() &&
            tensor.scalar_type() == tensors.front().scalar_type();
   });
 }
@@ -22,7 +21,7 @@ bool are_alike(at::TensorList tensors) {
 bool step_by_own_kernel(CudaAdamStep step, at::TensorList parameters, at::TensorList gradients,
                         at::TensorList exp_avgs, at::TensorList exp_avg_sqs, at::TensorList steps) {
   if (parameters.empty()) return false;
-  const auto launch = own_cuda_kernels().adam_step;
+  const auto launch = own_kernels(parameters.front().device()).adam_step;
   const auto type = cuda_type(parameters.front().scalar_type());
   const auto gradient_type = cuda_type(gradients.front().scalar_type());
   const bool fits =
@@ -42,8 +41,7 @@ bool step_by_own_kernel(CudaAdamStep step, at::TensorList parameters, at::Tensor
   step.count = static_cast<int>(tensors.size());
   step.type = *type;
   step.gradient_type = *gradient_type;
-  const auto stream = current_stream(parameters.front().device());
-  check_cuda_launch(launch(step, stream.native_handle()), "adam_step");
+  check_cuda_launch(launch(step, kernel_stream(parameters.front())), "adam_step");
   return true;
 }
 

@@ -5,16 +5,17 @@
 #include <charconv>
 #include <cmath>
 #include <fstream>
-#include <iterator>
 #include <map>
 #include <optional>
 #include <string_view>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
 #include <lockstep/base/error.h>
 
 #include "base/format.h"
+#include "base/read_file.h"
 #include "formats/file_text.h"
 #include "formats/gzip_file.h"
 
@@ -208,9 +209,9 @@ namespace {
 using nlohmann::json;
 
 std::string text_of(const std::filesystem::path& file) {
-  std::ifstream stream(file, std::ios::binary);
-  if (!stream) throw IoError("report", unreadable_file(file, system_error_text(errno)));
-  return {std::istreambuf_iterator<char>(stream), {}};
+  auto text = read_file(file);
+  if (!text) throw IoError("report", unreadable_file(file, system_error_text(errno)));
+  return *std::move(text);
 }
 
 /// An object in a JSON file that is not trusted.

@@ -34,9 +34,9 @@ std::string note_on_seeds(ComparedRuns runs) {
   const auto chance = std::string(
       ": what differs between these runs may be chance. Runs with one --seed_everything, and "
       "otherwise the same flags, have the same bits");
-  if (!unseeded.empty()) return "Not seeded: " + joined(unseeded) + chance + ".";
-  return "Seeded differently (" + joined(std::vector<std::string>(seeds.begin(), seeds.end())) + ")" +
-         chance + ".";
+  if (!unseeded.empty()) return "Not seeded: " + lockstep::joined(unseeded) + chance + ".";
+  return "Seeded differently (" + lockstep::joined(std::vector<std::string>(seeds.begin(), seeds.end())) +
+         ")" + chance + ".";
 }
 
 }  // namespace lockstep::detail

@@ -2,12 +2,13 @@
 
 #include <chrono>
 #include <fstream>
-#include <iterator>
 
 #include <lockstep/base/atomic_file.h>
 #include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
+
+#include "base/read_file.h"
 
 namespace lockstep::xla {
 namespace {
@@ -26,11 +27,6 @@ std::string processor_features() {
   for (std::string line; std::getline(stream, line);)
     if (line.starts_with("flags") || line.starts_with("Features")) return line;
   return "unknown";
-}
-
-std::string read_file(const fs::path& file) {
-  std::ifstream stream(file, std::ios::binary);
-  return {std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
 }
 
 // The mark, the key, the checksum of what follows, and the program.
@@ -89,7 +85,7 @@ std::shared_ptr<const Executable> CompileCache::load(const fs::path& file, const
   std::error_code none;
   if (!fs::exists(file, none)) return nullptr;
   const auto begin = std::chrono::steady_clock::now();
-  const auto bytes = read_file(file);
+  const auto bytes = read_file(file).value_or("");
   const auto head = kMark.size() + 2 * (key.size() + 1);
   std::string reason = "it is damaged, or of something else";
   if (bytes.size() > head) {

@@ -10,6 +10,7 @@
 #include <lockstep/comm/communicator.h>
 #include <lockstep/testing/run_ranks.h>
 
+#include "comm/contract_rank.h"
 #include "support/contract_device.h"
 
 namespace lockstep::testing {
@@ -33,9 +34,19 @@ inline std::string name_of(const World& world) {
 
 inline void PrintTo(const World& world, std::ostream* out) { *out << name_of(world); }
 
+/// That of which this process is a rank. A single rank agrees with nobody.
+inline std::vector<World> own_worlds(const ContractRank& own, Reduction reduction) {
+  std::vector<World> worlds;
+  for (const bool is_checked : {true, false})
+    if (own.size > 1 || !is_checked)
+      worlds.push_back({own.backend.c_str(), own.size, reduction, is_checked, contract_device()});
+  return worlds;
+}
+
 /// Every backend; one more is one line more.
 inline std::vector<World> worlds() {
   constexpr auto kOrdered = Reduction::kOrdered;
+  if (const auto& own = contract_rank()) return own_worlds(*own, kOrdered);
   std::vector<World> worlds{{"single", 1},
                             {"sockets", 2},
                             {"sockets", 3},
@@ -54,6 +65,7 @@ inline std::vector<World> worlds() {
 }
 
 inline std::vector<World> fast_worlds() {
+  if (const auto& own = contract_rank()) return own_worlds(*own, Reduction::kFast);
   return {{"gloo", 2, Reduction::kFast, true, contract_device()},
           {"gloo", 3, Reduction::kFast, true, contract_device()}};
 }
@@ -71,15 +83,17 @@ class Contract : public ::testing::TestWithParam<World> {
  protected:
   static int size() { return GetParam().ranks; }
   static at::TensorOptions of(at::ScalarType dtype = at::kFloat) {
-    return at::TensorOptions(c10::Device(GetParam().device, 0)).dtype(dtype);
+    const auto& own = contract_rank();
+    return at::TensorOptions(contract_device_of_rank(own ? own->rank : 0)).dtype(dtype);
   }
   /// Runs `body` once per rank.
   static void run(const std::function<void(Communicator)>& body) {
     const SharedMemorySwitch memory(GetParam().shares_memory);
-    run_ranks(size(), body,
-              {.reduction = GetParam().reduction,
-               .check_collectives = GetParam().is_checked,
-               .backend = size() == 1 ? "auto" : GetParam().backend});
+    const bool is_process = contract_rank().has_value();
+    const RunRanksOptions options{.reduction = GetParam().reduction,
+                                  .check_collectives = GetParam().is_checked,
+                                  .backend = size() == 1 && !is_process ? "auto" : GetParam().backend};
+    is_process ? run_contract_rank(body, options) : run_ranks(size(), body, options);
   }
 };
 

@@ -4,13 +4,19 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
 #include <chrono>
 #include <csignal>
 #include <cstring>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <lockstep/base/env.h>
@@ -206,6 +212,44 @@ LOCKSTEP_RANK_BODY(on_uneven_hosts)(Communicator comm, std::string)->std::string
 TEST(RanksOnTwoHosts, SumRightlyWhereverTheyAre) {
   for (const auto* body : {"on_two_hosts", "on_hosts_in_turns", "on_uneven_hosts"})
     for (const auto& rank : fork_ranks(4, body)) EXPECT_EQ(rank.result, "right") << body << rank.error;
+}
+
+// What this process has sent over its TCP connections.
+std::uint64_t bytes_sent_over_tcp() {
+  std::uint64_t bytes = 0;
+  for (const auto& descriptor : std::filesystem::directory_iterator("/proc/self/fd")) {
+    tcp_info info{};
+    socklen_t size = sizeof info;
+    if (::getsockopt(std::stoi(descriptor.path().filename()), IPPROTO_TCP, TCP_INFO, &info, &size) == 0)
+      bytes += info.tcpi_bytes_sent;
+  }
+  return bytes;
+}
+
+// The argument says how many ranks a host has. Returns how many times the bytes of a sum this rank sends for
+// it.
+LOCKSTEP_RANK_BODY(counts_what_it_sends)(Communicator comm, std::string members)->std::string {
+  env::set("LOCKSTEP_TEST_HOST", std::to_string(comm.rank() / std::stoi(members)));
+  const auto tensor = at::ones({1 << 20});
+  comm.all_reduce(tensor);
+  const auto count = [&] {
+    comm.barrier();  // what others have not received yet may not have been sent
+    return bytes_sent_over_tcp();
+  };
+  const auto before = count();
+  comm.all_reduce(tensor);
+  return std::to_string(static_cast<double>(count() - before) / static_cast<double>(tensor.nbytes()));
+}
+
+// Of two hosts each sends 2 S (H - 1) / H = S, a half by each of its ranks. Where one has three ranks, each
+// of the four sends 2 S (N - 1) / N.
+TEST(RanksOnTwoHosts, SendASumOnceForEachHost) {
+  for (const auto& [members, sent] : {std::pair("2", 0.5), {"3", 1.5}}) {
+    for (const auto& rank : fork_ranks(4, "counts_what_it_sends", members)) {
+      ASSERT_EQ(rank.error, "");
+      EXPECT_NEAR(std::stod(rank.result), sent, 0.25) << members << " ranks on the first host";
+    }
+  }
 }
 
 LOCKSTEP_RANK_BODY(dies_on_a_host)(Communicator comm, std::string)->std::string {

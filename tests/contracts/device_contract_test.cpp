@@ -1,5 +1,6 @@
-// What holds on every kind of device: training has the bits of the CPU. Rows are those of the library's own
-// tables where it has one, so that a new strategy, precision or optimizer is a row of these suites at once.
+// What holds on every kind of device: training has the bits of the CPU, or its numbers where the device has
+// kernels of its own. Rows are those of the library's own tables where it has one, so that a new strategy,
+// precision or optimizer is a row of these suites at once.
 #include <algorithm>
 #include <cctype>
 #include <cstdint>
@@ -93,10 +94,12 @@ Trained train(const std::string& accelerator, const Chosen& chosen) {
   return trained;
 }
 
-// Values may differ by this share; by nothing means that bits are the same.
+// A tensor may differ by this share of its norm; by nothing means that bits are the same.
 void expect_alike(const Trained& found, const Trained& expected, double difference = 0) {
   const auto are_alike = [&](const at::Tensor& a, const at::Tensor& b) {
-    return difference == 0 ? at::equal(a, b) : at::allclose(a, b, difference, difference);
+    if (difference == 0) return at::equal(a, b);
+    const auto wide = b.to(at::kDouble);
+    return (a.to(at::kDouble) - wide).norm().item<double>() <= difference * wide.norm().item<double>();
   };
   EXPECT_TRUE(are_alike(found.losses, expected.losses)) << found.losses << expected.losses;
   ASSERT_EQ(found.weights.size(), expected.weights.size());
@@ -134,10 +137,11 @@ class DeviceContract : public ::testing::TestWithParam<std::string> {
     EXPECT_EQ(testing::end_on_contract_device(), "");
   }
 
-  static void compare(const Chosen& chosen, double difference = 0) {
+  static void compare(const Chosen& chosen, double difference = float_difference()) {
     const auto expected = train("cpu", chosen);
     expect_alike(train(testing::contract_accelerator(), chosen), expected, difference);
   }
+  static double float_difference() { return testing::contract_difference(/*is_narrow=*/false); }
 
   test::TemporaryFolder folder_;
 };
@@ -168,7 +172,7 @@ INSTANTIATE_TEST_SUITE_P(DeviceContract, Precisions, ::testing::ValuesIn(availab
 TEST_P(Precisions, TrainAsOnTheCpu) {
   Chosen chosen;
   chosen.fabric.precision = value_of(precision_choices(), GetParam());
-  compare(chosen);
+  compare(chosen, testing::contract_difference(/*is_narrow=*/GetParam().find("16") != std::string::npos));
 }
 
 class OptimizersOfTheTable : public DeviceContract {};
@@ -187,7 +191,7 @@ TEST_P(OptimizersOfTheTable, StepAsOnTheCpu) {
   if (std::holds_alternative<deepspeed::NoOptimizer>(config.optimizer)) return;
   Chosen chosen;
   chosen.optimizer = detail::optimizer_of(config);
-  compare(chosen, std::holds_alternative<deepspeed::Muon>(config.optimizer) ? 1e-3 : 0);
+  compare(chosen, std::holds_alternative<deepspeed::Muon>(config.optimizer) ? 1e-3 : float_difference());
 }
 
 class Activations : public DeviceContract {};
@@ -205,7 +209,7 @@ TEST_P(Activations, GiveTheGradientsOfTheCpu) {
     if (GetParam() == "offload_to_disk")
       offload_activations(*net, {.directory = folder_.path(), .min_bytes = 1});
   };
-  expect_alike(train(testing::contract_accelerator(), chosen), plain);
+  expect_alike(train(testing::contract_accelerator(), chosen), plain, float_difference());
 }
 
 class Loaders : public DeviceContract {};
@@ -251,7 +255,7 @@ TEST_P(Checkpoints, ResumeWithTheBitsOfAnUndisturbedRun) {
   train(GetParam() == "of_the_cpu" ? "cpu" : device, first);
   auto resumed = train(GetParam() == "for_the_cpu" ? "cpu" : device, second);
   resumed.losses = at::cat({expected.losses.narrow(0, 0, kSteps / 2), resumed.losses});
-  expect_alike(resumed, expected);
+  expect_alike(resumed, expected, float_difference());
 }
 
 }  // namespace

@@ -51,7 +51,7 @@ class Bundle(unittest.TestCase):
                                 env={"TORCH": str(self.torch), "PATH": os.environ["PATH"]})
         said = result.stdout + result.stderr
         self.assertEqual(result.returncode, 2, said)
-        for program in ("gpu_case", "digits", "example_05_fsdp_transformer", "sim_case"):
+        for program in ("gpu_case", "cuda_contract_tests", "digits", "example_05_fsdp_transformer", "example_11_models_from_elsewhere", "sim_case"):
             self.assertRegex(said, rf"(?m)^ok    starts: {program}")
         self.assertIn("there is no driver of NVIDIA", said)
         self.assertIn("nothing was run: no GPU", said)

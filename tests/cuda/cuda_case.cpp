@@ -1,14 +1,16 @@
 // What becomes of CUDA in this process: `cuda_case load` makes LibTorch able to use it, as ranks do,
 // `cuda_case rank DEVICES LOCAL_RANK` as the rank of that number does, `cuda_case segments` with expandable
 // segments, `cuda_case late` with those asked for too late; `cuda_case usable` looks for devices that have
-// memory, and `cuda_case cpu` trains a step on the CPU. Prints {"error", "has_plugin", "mapped": [libraries],
-// "rss_bytes", and what the stand-ins for libraries have seen}.
+// memory, `cuda_case waits NAME...` counts calls of those names, and `cuda_case cpu` trains a step on the
+// CPU. Prints {"error", "has_plugin", "mapped": [libraries], "rss_bytes", and what the stand-ins for
+// libraries have seen}.
 #include <unistd.h>
 
 #include <dlfcn.h>
 
 #include <cstdio>
 #include <fstream>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -18,6 +20,7 @@
 #include <lockstep/lockstep.h>
 #include <lockstep/torch.h>
 
+#include "cuda/host_waits.h"
 #include "device/cuda_plugin.h"
 
 namespace ls = lockstep;
@@ -46,6 +49,22 @@ bool is_driver_started() {
   return count != nullptr && count(&devices) == 0;
 }
 
+// What is counted of the calls of those names, which a stand-in makes, and after the end.
+nlohmann::json waits_among(int count, char** names) {
+  std::optional<lockstep::detail::HostWaits> waits(std::in_place);
+  const auto call =
+      reinterpret_cast<void (*)(const char*)>(::dlsym(::dlopen("libcupti.so.13", RTLD_NOW), "fake_call"));
+  const auto call_all = [&] {
+    for (int i = 0; i < count; ++i) call(names[i]);
+  };
+  call_all();
+  const auto found = waits->take();
+  waits.reset();
+  call_all();
+  waits.emplace();
+  return {{"counted", found}, {"counted_after_the_end", waits->take()}};
+}
+
 std::set<std::string> mapped_libraries() {
   std::set<std::string> found;
   std::ifstream maps("/proc/self/maps");
@@ -67,16 +86,19 @@ std::int64_t resident_bytes() {
 
 int main(int argc, char** argv) {
   const std::string_view what = argc >= 2 ? argv[1] : "";
-  if ((what == "rank" ? argc != 4 : argc != 2) ||
+  if ((what == "rank" ? argc != 4 : argc != 2 && what != "waits") ||
       (what != "load" && what != "cpu" && what != "rank" && what != "segments" && what != "late" &&
-       what != "usable")) {
-    std::fputs("usage: cuda_case load|cpu|segments|late|usable|rank DEVICES LOCAL_RANK\n", stderr);
+       what != "usable" && what != "waits")) {
+    std::fputs("usage: cuda_case load|cpu|segments|late|usable|waits NAME...|rank DEVICES LOCAL_RANK\n",
+               stderr);
     return 2;
   }
   nlohmann::json result{{"error", ""}, {"has_plugin", false}};
   try {
     if (what == "cpu") {
       train_on_cpu();
+    } else if (what == "waits") {
+      result["waits"] = waits_among(argc - 2, argv + 2);
     } else if (what == "usable") {
       result["usable"] = ls::find_usable_cuda_devices();
       result["is_driver_started"] = is_driver_started();

@@ -148,6 +148,19 @@ class TestGpuCase(Case):
             self.check(result.stderr, "there is no driver of NVIDIA")
 
 
+class TestHostWaits(Case):
+    def test_are_the_calls_that_return_when_the_device_is_done(self):
+        self.add(FAKES / "libcupti.so.13")
+        found = self.run_case("waits cudaStreamSynchronize cudaMemcpyAsync cudaStreamSynchronize_ptsz cudaEventSynchronize cudaEventQuery "
+                              "cudaMemcpy cudaDeviceSynchronize cudaLaunchKernel")
+        self.assertEqual(found["waits"], {"counted": {"cudaStreamSynchronize": 2, "cudaEventSynchronize": 1, "cudaMemcpy": 1,
+                                                      "cudaDeviceSynchronize": 1}, "counted_after_the_end": {}}, found)
+
+    def test_cannot_be_counted_beside_a_profiler(self):
+        self.add(FAKES / "libcupti.so.13")
+        self.check(self.run_case("waits", FAKE_CUPTI="39")["error"], "cuptiSubscribe: error 39 of CUPTI")
+
+
 class TestPlugin(Case):
     def setUp(self):
         super().setUp()

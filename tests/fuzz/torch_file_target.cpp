@@ -22,12 +22,12 @@ std::string file_of(std::span<const std::byte> pickle) {
 
 void check_tensor(const torch_file::Contents& contents, const pickle::Tensor& tensor) {
   const auto bytes = contents.bytes_of(*tensor.storage);
-  auto last = static_cast<std::size_t>(tensor.offset);
+  auto last_element = static_cast<std::size_t>(tensor.offset);
   for (std::size_t dim = 0; dim < tensor.shape.size(); ++dim) {
     if (tensor.shape[dim] == 0) return;
-    last += static_cast<std::size_t>((tensor.shape[dim] - 1) * tensor.stride[dim]);
+    last_element += static_cast<std::size_t>((tensor.shape[dim] - 1) * tensor.stride[dim]);
   }
-  expect((last + 1) * dtype_bytes(tensor.dtype) <= bytes.size(), "a tensor outside its storage");
+  expect((last_element + 1) * dtype_bytes(tensor.dtype) <= bytes.size(), "a tensor outside its storage");
 }
 
 void check(const torch_file::Contents& contents, const pickle::Value& value) {

@@ -75,13 +75,13 @@ class Wheel(unittest.TestCase):
         for word in words:
             self.assertIn(word, result.stdout)
 
-    def configure(self, build, prefix):
+    def configure(self, build, prefix, *arguments):
         """As docs/installing.md says, where neither python3 nor the cache leads to LibTorch."""
         hidden = self.folder / "hidden"
         hidden.mkdir(exist_ok=True)
         (hidden / "python3").write_text("#!/bin/sh\nexit 1\n")
         (hidden / "python3").chmod(0o755)
-        return self.run_here("cmake", "-S", SOURCE / "tests/packaging/consumer", "-B", build, "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={prefix}",
+        return self.run_here("cmake", "-S", SOURCE / "tests/packaging/consumer", "-B", build, "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={prefix}", *arguments,
                              env=CLEAN | {"PATH": f"{hidden}:{CLEAN['PATH']}", "HOME": str(hidden), "XDG_CACHE_HOME": ""})
 
     def test_pip_knows_which_torch_it_is_for(self):
@@ -144,7 +144,15 @@ class Wheel(unittest.TestCase):
         version, prefix = self.built_version(), self.packages / "lockstep"
         self.use_other_torch()
         result = self.configure(self.folder / "refused", prefix)
-        self.assert_refused(result, f"{self.packages / 'torch'} is version 2.9; this lockstep was built for {version}")
+        passed_over = f"{self.packages / 'torch'} is version 2.9; this lockstep was built for {version}"
+        self.assert_refused(result, passed_over)
+        # One that was asked for is not passed over for another one that fits.
+        asked_for = f"-DTorch_DIR={self.packages / 'torch/share/cmake/Torch'}"
+        fits = f"{prefix};{self.packages};{TORCH}"
+        self.assert_refused(self.configure(self.folder / "asked_for", fits, asked_for), f"Torch_DIR:\n  {passed_over}\n")
+        found = self.configure(self.folder / "found", fits)
+        self.assertEqual(found.returncode, 0, found.stdout)
+        self.assertIn(f"-- LibTorch passed over:\n  {passed_over}\n-- LibTorch: {TORCH}\n", found.stdout)
 
     def test_without_torch(self):
         version = self.built_version()

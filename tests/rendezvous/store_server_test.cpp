@@ -6,7 +6,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <atomic>
+#include <stop_token>
 #include <thread>
 #include <vector>
 
@@ -23,7 +23,6 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 const std::string kKey = "the token of this job";
-constexpr auto kHeldUp = 500ms;  // the server is patient with a stranger for 2 s
 
 class StoreServerTest : public ::testing::Test {
  protected:
@@ -44,19 +43,25 @@ class StoreServerTest : public ::testing::Test {
     return false;
   }
 
+  // What a call takes that is held up; the server is patient with a stranger for 2 s. Where others use the
+  // processors, too, calls are late that nobody disturbs: asked before the disturbance.
+  void note_undisturbed_calls() { held_up_ = std::max<milliseconds>(500ms, 10 * slowest_call()); }
+
+  template <class Disturb>
+  void expect_nobody_is_held_up_by(Disturb disturb) {
+    EXPECT_LT(slowest_call_during(disturb), held_up_);
+  }
+
   // The longest of many calls, while `disturb` goes on in another thread. The best of three trials: other
   // programs of this machine can hold up a call, too.
   template <class Disturb>
   milliseconds slowest_call_during(Disturb disturb) {
     milliseconds best = 1h;
-    for (int trial = 0; trial < 3 && best >= kHeldUp; ++trial) {
-      std::atomic<bool> is_over = false;
-      std::thread bad([&] {
-        while (!is_over) disturb();
+    for (int trial = 0; trial < 3 && best >= held_up_; ++trial) {
+      const std::jthread bad([&](const std::stop_token& is_over) {
+        while (!is_over.stop_requested()) disturb();
       });
       best = std::min(best, slowest_call());
-      is_over = true;
-      bad.join();
     }
     return best;
   }
@@ -75,6 +80,7 @@ class StoreServerTest : public ::testing::Test {
   }
 
   StoreServer server_{listen_by({"127.0.0.1", 0}, soon()), kKey};
+  milliseconds held_up_ = 500ms;
 };
 
 TEST_F(StoreServerTest, AnswersWhatClientsAsk) {
@@ -201,33 +207,38 @@ TEST_F(StoreServerTest, ManyMessagesAtOnceAreAllAnswered) {
 }
 
 TEST_F(StoreServerTest, SilentClientsHoldUpNobody) {
+  note_undisturbed_calls();
   std::vector<UniqueFd> silent;
   for (int i = 0; i < 200; ++i) silent.push_back(stranger());
-  EXPECT_LT(slowest_call_during([] { std::this_thread::sleep_for(1ms); }), kHeldUp);
+  expect_nobody_is_held_up_by([] { std::this_thread::sleep_for(1ms); });
 }
 
 TEST_F(StoreServerTest, ManyConnectionsHoldUpNobody) {
+  note_undisturbed_calls();
   std::vector<UniqueFd> crowd;
   const auto flood = [&] {
     if (crowd.size() > 400) crowd.clear();
     crowd.push_back(stranger());
   };
-  EXPECT_LT(slowest_call_during(flood), kHeldUp);
+  expect_nobody_is_held_up_by(flood);
 }
 
 TEST_F(StoreServerTest, WrongTokensHoldUpNobody) {
+  note_undisturbed_calls();
   const auto attempt = [&] { EXPECT_FALSE(FrameLink::connect(server_.endpoint(), "wrong", soon())); };
-  EXPECT_LT(slowest_call_during(attempt), kHeldUp);
+  expect_nobody_is_held_up_by(attempt);
 }
 
 TEST_F(StoreServerTest, HalfAMessageHoldsUpNobody) {
+  note_undisturbed_calls();
   auto link = FrameLink::connect(server_.endpoint(), kKey, soon());
   ASSERT_TRUE(link);
   ::send(link->fd(), "\x10\0\0\0half", 8, MSG_NOSIGNAL);
-  EXPECT_LT(slowest_call_during([] { std::this_thread::sleep_for(1ms); }), kHeldUp);
+  expect_nobody_is_held_up_by([] { std::this_thread::sleep_for(1ms); });
 }
 
 TEST_F(StoreServerTest, WhoNeverReadsHoldsUpNobody) {
+  note_undisturbed_calls();
   client().set("large", std::string(100'000, 'x'));
   auto link = FrameLink::connect(server_.endpoint(), kKey, soon());
   ASSERT_TRUE(link);
@@ -236,7 +247,7 @@ TEST_F(StoreServerTest, WhoNeverReadsHoldsUpNobody) {
     if (::send(link->fd(), question.data(), question.size(), MSG_NOSIGNAL) < 0)
       std::this_thread::sleep_for(1ms);
   };
-  EXPECT_LT(slowest_call_during(ask), kHeldUp);
+  expect_nobody_is_held_up_by(ask);
 }
 
 TEST(ListenTest, ATakenPortIsTriedAgainUntilTheDeadline) {

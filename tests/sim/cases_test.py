@@ -41,7 +41,7 @@ class TestSteps(Case):
 
     def check(self, name, world, *flags, captured=0, syncs=0, largest_difference=0):
         """Losses may differ by a share of their value; by nothing means that weights have equal bits, too."""
-        found = self.case(name, world, *flags)
+        self.found = found = self.case(name, world, *flags)
         self.assertEqual((found["failures"], found["races"]), ([], []))
         self.assertTrue(found["bits_equal_cpu"] or largest_difference > 0, found)
         self.assertLessEqual(found["largest_relative_difference_of_losses"], largest_difference, found)
@@ -58,6 +58,16 @@ class TestSteps(Case):
                      "clip"):
             with self.subTest(name):
                 self.check(name, 2)
+
+    def test_by_kernels_of_our_own(self):
+        """Gradients go into flat buffers many at a time, and ZeRO++ quantises by them: the bits are the same."""
+        for name, world, kernels in (("ddp", 2, {"copy_scaled"}), ("fsdp", 2, {"copy_scaled"}), ("zero3", 4, {"copy_scaled"}),
+                                     ("zero3_quantized", 2, {"copy_scaled", "quantize", "dequantize"}),
+                                     ("zero3_plus", 4, {"copy_scaled", "quantize", "dequantize"})):
+            with self.subTest(name):
+                self.check(name, world, "--kernels", "own")
+                self.assertEqual(set(self.found["own_launches"]), kernels)
+        self.check("ddp", 2, "--kernels", "own", "--capture", "true", captured=17)
 
     def test_under_deepspeeds_loss_scale(self):
         """Gradients overflow, the scale backs off and grows again: all that the device decides."""

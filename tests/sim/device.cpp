@@ -93,6 +93,10 @@ class SimGuard final : public c10::impl::DeviceGuardImplInterface {
   Stream exchangeStream(Stream s) const override {
     return sim::stream(s.device_index(), exchange_stream(s.device_index(), static_cast<int>(s.id())));
   }
+  // For own_kernels.cpp; never null.
+  void* getStreamNativeHandle(const Stream s) const override {
+    return reinterpret_cast<void*>(static_cast<std::intptr_t>(stream_id(s) + 1));
+  }
   bool queryStream(const Stream& s) const override {
     const auto event = std::make_shared<Event>();
     sim::record(event, stream_id(s));

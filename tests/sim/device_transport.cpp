@@ -118,16 +118,20 @@ class StoreBackend final : public c10d::Backend {
     }
   }
 
-  // From the last rank on.
+  // From the last rank on. Averages are sums of what is divided, as NCCL's, so that halves do not overflow.
   void reduce_together(Tensors& tensors, const c10d::ReduceOp& op) {
     Tensors flat;
     for (const auto& tensor : tensors) flat.push_back(tensor.reshape({-1}));
     const auto packed = at::cat(flat);
     const auto all = meet("reduction", {packed});
     if (all.empty()) return;
-    auto result = like(packed, all.back());
+    const auto part_of = [&](const Bytes& bytes) {
+      auto part = like(packed, bytes);
+      return op == c10d::ReduceOp::AVG ? part.div_(size_) : part;
+    };
+    auto result = part_of(all.back());
     for (auto rank = all.rbegin() + 1; rank != all.rend(); ++rank) {
-      const auto next = like(packed, *rank);
+      const auto next = part_of(*rank);
       if (op == c10d::ReduceOp::MIN)
         result = at::minimum(result, next);
       else if (op == c10d::ReduceOp::MAX)
@@ -135,7 +139,6 @@ class StoreBackend final : public c10d::Backend {
       else
         op == c10d::ReduceOp::PRODUCT ? result.mul_(next) : result.add_(next);
     }
-    if (op == c10d::ReduceOp::AVG) result.div_(size_);
     std::int64_t begin = 0;
     for (auto& tensor : tensors) {
       tensor.copy_(result.narrow(0, begin, tensor.numel()).view(tensor.sizes()));

@@ -1,6 +1,7 @@
 // Installs the devices in a test program, after its copy for ranks was forked.
 #include <gtest/gtest.h>
 
+#include <lockstep/base/env.h>
 #include <lockstep/device/accelerator.h>
 #include <lockstep/device/torch_device.h>
 #include <lockstep/parallel/dispatch/engine_hooks.h>
@@ -14,7 +15,9 @@ namespace {
 
 struct Installed : ::testing::Environment {
   void SetUp() override {
-    install();
+    // Ranks of a contract suite are processes where their devices are connected, with a device each.
+    install({.devices = env::get("CONTRACT_RANK") ? 4 : 2});
+    register_sim_transport();
     install_autograd_engine();  // before a backward pass starts threads
   }
   void TearDown() override { set_delays(1, std::chrono::microseconds(0)); }  // waits for all kernels
@@ -26,6 +29,13 @@ struct Installed : ::testing::Environment {
 }  // namespace lockstep::sim
 
 c10::DeviceType lockstep::testing::contract_device() { return sim::kDeviceType; }
+
+// Devices that are connected are not shared.
+c10::Device lockstep::testing::contract_device_of_rank(int rank) {
+  return {sim::kDeviceType, static_cast<c10::DeviceIndex>(rank)};
+}
+
+double lockstep::testing::contract_difference(bool /*is_narrow*/) { return 0; }
 
 std::string lockstep::testing::contract_accelerator() {
   sim::register_sim();

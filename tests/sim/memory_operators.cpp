@@ -6,6 +6,8 @@
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/as_strided_native.h>
 #include <ATen/ops/unfold_native.h>
+#include <ATen/ops/view_as_complex_native.h>
+#include <ATen/ops/view_as_real_native.h>
 #include <ATen/ops/view_native.h>
 #include <c10/core/DeviceGuard.h>
 
@@ -88,6 +90,8 @@ void add_memory_operators(torch::Library& aten) {
   aten.impl("resize_", &resize);
   aten.impl("as_strided", &as_strided);
   aten.impl("view", &view);
+  aten.impl("view_as_complex", &at::native::view_as_complex);
+  aten.impl("view_as_real", &at::native::view_as_real);
   aten.impl("_reshape_alias", &reshape_alias);
   aten.impl("unfold", &unfold);
   aten.impl("set_.source_Storage_storage_offset", &set_storage);

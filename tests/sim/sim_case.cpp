@@ -3,10 +3,10 @@
 // some of them with "_offload" for what is kept on the CPU, "_disk" for what is kept on disk or "_fp16" for
 // DeepSpeed's loss scale; zero3_quantized and zero3_plus for ZeRO++ without and with secondary shards and
 // error feedback; or a precision, clip or captured, which is single or ddp with captured steps. Each layer is
-// a unit under FSDP and ZeRO++. `--capture true` captures those of any other. `--drop-wait each` leaves out
-// the waits of each place in the program in its turn, and lists those that were not reported. `--references
-// FOLDER` keeps what CPUs give there, for other runs of the same case. `--accelerator cuda` takes a real
-// device instead.
+// a unit under FSDP and ZeRO++. `--capture true` captures those of any other, `--kernels own` has devices
+// take kernels of our own. `--drop-wait each` leaves out the waits of each place in the program in its turn,
+// and lists those that were not reported. `--references FOLDER` keeps what CPUs give there, for other runs of
+// the same case. `--accelerator cuda` takes a real device instead, whose waits are counted by CUPTI.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -29,6 +29,8 @@
 #include <lockstep/lockstep.h>
 #include <lockstep/torch.h>
 
+#include "cuda/host_waits.h"
+#include "sim/own_kernels.h"
 #include "sim/sim.h"
 #include "sim/sim_accelerator.h"
 
@@ -49,6 +51,7 @@ struct Asked {
   int drop_wait = -1;
   bool drops_each_wait = false;
   bool is_captured = false;
+  bool has_own_kernels = false;
   std::filesystem::path out;
   std::filesystem::path references = {};
   std::filesystem::path folder = {};  // for files of a run
@@ -64,6 +67,7 @@ struct Found {
   double waits = 0;                                     // per step
   std::map<std::string, std::string> waits_found = {};  // by place: nothing, or which was not
   std::int64_t captured_steps = 0;
+  std::map<std::string, int> own_launches;  // by kernel, in steps that were not replayed
   std::string failure;
 };
 
@@ -215,6 +219,8 @@ void check_waits(const Fabric& fabric, const std::function<Step()>& make_step,
 Found train(const Asked& asked, const std::string& accelerator) {
   Found found;
   const bool on_sim = accelerator == "sim";
+  std::optional<OwnKernels> kernels;
+  if (on_sim && asked.has_own_kernels) kernels.emplace();
   at::set_num_threads(1);
   Fabric fabric({.accelerator = accelerator,
                  .strategy = strategy_of(asked, accelerator),
@@ -257,7 +263,9 @@ Found train(const Asked& asked, const std::string& accelerator) {
         fabric, make_step, [&] { return train_on.refusal(); }, found);
     return found;
   }
+  std::optional<lockstep::detail::HostWaits> waits;
   for (int step = 0; step < kSteps; ++step) {
+    if (accelerator == "cuda" && step == kWarmUp) waits.emplace();
     if (on_sim && step == kWarmUp) {
       take_host_syncs();
       reset_counters();
@@ -266,14 +274,16 @@ Found train(const Asked& asked, const std::string& accelerator) {
     const auto i = static_cast<std::size_t>(step);
     losses[step].copy_(train_on(fabric.to_device(Example{inputs[i], targets[i]})));
   }
+  std::map<std::string, int> syncs;
+  if (waits) syncs = waits->take();
+  if (on_sim)
+    for (const auto& name : take_host_syncs()) ++syncs[name];
+  for (const auto& [name, count] : syncs) {
+    std::fprintf(stderr, "rank %d: the host waited %d times for %s\n", fabric.global_rank(), count,
+                 name.c_str());
+    found.host_syncs_per_step += static_cast<double>(count) / (kSteps - kWarmUp);
+  }
   if (on_sim) {
-    const auto syncs = take_host_syncs();
-    std::map<std::string, int> counts;
-    for (const auto& name : syncs) ++counts[name];
-    for (const auto& [name, count] : counts)
-      std::fprintf(stderr, "rank %d: the host waited %d times for %s\n", fabric.global_rank(), count,
-                   name.c_str());
-    found.host_syncs_per_step = static_cast<double>(syncs.size()) / (kSteps - kWarmUp);
     found.segments = counters().segments;
     found.waits = static_cast<double>(counters().waits) / (kSteps - kWarmUp);
   }
@@ -286,6 +296,7 @@ Found train(const Asked& asked, const std::string& accelerator) {
   for (const auto& [name, tensor] : fabric.strategy().module_state(*model))
     found.bits += name + bytes_of(tensor);
   if (on_sim) found.races = take_reports();
+  for (const auto& launch : take_own_launches()) ++found.own_launches[launch.substr(0, launch.find(' '))];
   return found;
 }
 
@@ -320,6 +331,7 @@ pid_t start_rank(const Asked& asked, const std::string& accelerator, int rank, i
                     {"waits", found.waits},
                     {"waits_found", found.waits_found},
                     {"captured_steps", found.captured_steps},
+                    {"own_launches", found.own_launches},
                     {"failure", found.failure}};
   std::ofstream(file) << result;
   ::_exit(found.failure.empty() ? 0 : 1);
@@ -427,17 +439,19 @@ json compare(const Asked& asked) {
           {"host_syncs_per_step", syncs},
           {"segments_after_warm_up", segments},
           {"waits_per_step", waits},
-          {"captured_steps", captured}};
+          {"captured_steps", captured},
+          {"own_launches", sim.front().value("own_launches", json::object())}};
 }
 
 int usage() {
-  std::fprintf(stderr,
-               "usage: sim_case single|ddp|no_shard|shard_grad_op|hybrid|hybrid_grad_op|"
-               "(fsdp|zero1|zero2|zero3)[_offload|_disk]|(zero1|zero2|zero3)_fp16|"
-               "zero3_quantized|zero3_plus|bf16|fp16|clip|captured "
-               "--world N [--capture true] [--optimizer adamw|lamb|muon] [--backend auto|sim|nccl] "
-               "[--drop-wait K|each] [--references FOLDER] [--accelerator sim|cuda] "
-               "--out FILE.json\n");
+  std::fprintf(
+      stderr,
+      "usage: sim_case single|ddp|no_shard|shard_grad_op|hybrid|hybrid_grad_op|"
+      "(fsdp|zero1|zero2|zero3)[_offload|_disk]|(zero1|zero2|zero3)_fp16|"
+      "zero3_quantized|zero3_plus|bf16|fp16|clip|captured "
+      "--world N [--capture true] [--optimizer adamw|lamb|muon] [--backend auto|sim|nccl] [--kernels own] "
+      "[--drop-wait K|each] [--references FOLDER] [--accelerator sim|cuda] "
+      "--out FILE.json\n");
   return 2;
 }
 
@@ -472,6 +486,8 @@ int main(int argc, char** argv) {
       asked.optimizer = argv[i + 1];
     else if (flag == "--backend")
       asked.backend = argv[i + 1];
+    else if (flag == "--kernels")
+      asked.has_own_kernels = std::string_view(argv[i + 1]) == "own";
     else if (flag == "--capture")
       asked.is_captured = std::string_view(argv[i + 1]) == "true";
     else if (flag == "--out")

@@ -89,15 +89,15 @@ TEST_F(ModelCheckpointTest, ALinkToSomethingElseIsLeftAlone) {
 
 // The hooks of those that monitor come later, but at the same moment.
 TEST_F(ModelCheckpointTest, IsNotAskedAgainAfterACheckpointOfTheSameMoment) {
-  struct Saver final : Callback {
-    explicit Saver(fs::path path_) : path(std::move(path_)) {}
+  struct EpochSaver final : Callback {
+    explicit EpochSaver(fs::path path_) : path(std::move(path_)) {}
     void on_train_epoch_end(TrainContext& context) override {
       if (context.current_epoch() == 1) context.save_checkpoint(path);
     }
     fs::path path;
   };
   auto chosen = options(2);
-  chosen.callbacks = {std::make_shared<Saver>(folder_ / "own.ckpt")};
+  chosen.callbacks = {std::make_shared<EpochSaver>(folder_ / "own.ckpt")};
   fit(chosen, {.save_top_k = -1}, 1);
   chosen = options(3);
   chosen.run.ckpt_path = (folder_ / "own.ckpt").string();

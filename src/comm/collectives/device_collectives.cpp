@@ -10,6 +10,7 @@
 #include <lockstep/device/torch_device.h>
 
 #include "device/cuda_plugin.h"
+#include "device/own_kernels.h"
 
 namespace lockstep::detail {
 namespace {
@@ -111,9 +112,8 @@ at::Tensor divided(const at::Tensor& sums, std::int64_t by) {
 at::Tensor summed_by_kernel(const at::Tensor& rows, ReduceOp op) {
   const auto type = cuda_type(rows.scalar_type());
   const bool is_sum = op == ReduceOp::kSum || op == ReduceOp::kAvg;
-  if (!rows.is_cuda() || !type || !is_sum || rows.size(0) > kMostCudaRows) return {};
-  const auto launch = own_cuda_kernels().sum_rows;
-  if (launch == nullptr) return {};
+  const auto launch = own_kernels(rows.device()).sum_rows;
+  if (launch == nullptr || !type || !is_sum || rows.size(0) > kMostCudaRows) return {};
   auto output = at::empty({rows.size(1)}, rows.options());
   const CudaRowSum sum{.rows = rows.const_data_ptr(),
                        .output = output.mutable_data_ptr(),
@@ -121,7 +121,7 @@ at::Tensor summed_by_kernel(const at::Tensor& rows, ReduceOp op) {
                        .row_count = static_cast<int>(rows.size(0)),
                        .type = *type,
                        .is_average = op == ReduceOp::kAvg};
-  check_cuda_launch(launch(sum, current_stream(rows.device()).native_handle()), "sum_rows");
+  check_cuda_launch(launch(sum, kernel_stream(rows)), "sum_rows");
   return output;
 }
 

@@ -114,6 +114,13 @@ struct Summand {
   bool root_sums_alone = false;
 };
 
+/// Bytes of a chunk of sums, at most. Half a slot: more of it is still in a core's caches when its sums are
+/// taken. Of many members slices would be so small that they took less time than their flags.
+inline std::size_t chunk_of_sums(std::size_t slot_bytes, int members) {
+  constexpr std::size_t kChunk = 128 << 10, kSlice = 32 << 10;
+  return std::min(slot_bytes, std::max(kChunk, kSlice * static_cast<std::size_t>(members)));
+}
+
 /// Sums go into the slots of all, or of the root. `add_up` is called with (rows by rank, bytes, output,
 /// whether all rows become the sum), where the rows of others lie in slots. Returns how many bytes were
 /// handed over.
@@ -168,7 +175,7 @@ std::size_t sum(Segments& all, const Summand& summand, const AddUp& add_up, cons
                       });
     });
   };
-  Chunks(all, pieces.bytes(), all.slot_bytes()).run(stage, add_slice, take_sums);
+  Chunks(all, pieces.bytes(), chunk_of_sums(all.slot_bytes(), all.size())).run(stage, add_slice, take_sums);
   return handed_over;
 }
 

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <utility>
 
+#include <lockstep/base/export.h>
 #include <lockstep/comm/store.h>
 
 #include "comm/collectives/collective_runner.h"
@@ -32,10 +33,10 @@ struct GroupContext {
 };
 
 /// Connects the ranks of `identity` by the transport that the options name. Collective, blocking. `check`
-/// throws when the group can no longer come about.
+/// throws when the group can no longer come about. Exported for tests.
 /// @throws PeerLost naming a rank that is gone; Timeout, CommError
-std::shared_ptr<Group> connect_group(const GroupContext& context, const GroupIdentity& identity,
-                                     const FailureCheck& check);
+LOCKSTEP_API std::shared_ptr<Group> connect_group(const GroupContext& context, const GroupIdentity& identity,
+                                                  const FailureCheck& check);
 
 /// What the first call has failed with that nobody waits for. Thread-safe.
 class FirstFailure {

@@ -105,6 +105,8 @@ GradientBucket::GradientBucket(std::size_t index, std::vector<at::Tensor> parame
 }
 
 void GradientBucket::begin(bool counts_own) {
+  copies_.clear();  // those of a bucket that was left out
+  viewed_.clear();
   missing_ = parameters_.size();
   counts_own_ = counts_own;
 }
@@ -119,8 +121,22 @@ void GradientBucket::take(std::size_t place) {
     view.zero_();
     return;
   }
-  if (gradient.const_data_ptr() != view.const_data_ptr()) view.copy_(gradient);
-  if (memory_ == Memory::kViews) gradient = view;
+  if (gradient.const_data_ptr() != view.const_data_ptr()) note_copy(gradient, view);
+  if (memory_ == Memory::kViews) viewed_.push_back(place);
+  if (copies_.empty()) copy_noted();
+}
+
+// Where a kernel takes many at once, they wait for start() or end_keeping().
+void GradientBucket::note_copy(const at::Tensor& from, const at::Tensor& to) {
+  if (copies_at_once(to.device()))
+    copies_.push_back({.from = from, .to = to});
+  else
+    to.copy_(from);
+}
+
+void GradientBucket::copy_noted() {
+  copy_in(std::exchange(copies_, {}));
+  for (const auto place : std::exchange(viewed_, {})) parameters_[place].mutable_grad() = views_[place];
 }
 
 // Ranks must give each other elements in the same order: that of the parameter's memory.
@@ -155,6 +171,7 @@ void GradientBucket::start(const Averaging& averaging) {
     work_ = all_reduce_coalesced_async(averaging.comm, pieces_, op_of(averaging));
     return;
   }
+  copy_noted();
   finish_ = averaging.hook(View(*this, averaging), averaging.comm);
   if (!finish_) refuse_result(index_, "a function that finishes the reduction", "none");
 }
@@ -194,6 +211,11 @@ void GradientBucket::await(const Averaging& averaging) {
   averages_ = gradient_views(flat, parameters_);
 }
 
+void GradientBucket::end_keeping() {
+  const at::NoGradGuard no_grad;
+  copy_noted();
+}
+
 void GradientBucket::keep(std::size_t place, bool is_used) {
   auto substitute = std::exchange(substitutes_[place], {});
   if (!is_used) return;
@@ -205,7 +227,7 @@ void GradientBucket::keep(std::size_t place, bool is_used) {
   }
   if (memory_ == Memory::kFlat) {
     if (!gradient.defined()) gradient = at::empty_like(parameters_[place]);
-    gradient.copy_(averages_[place]);
+    note_copy(averages_[place], gradient);
   } else if (substitute.defined()) {
     gradient.defined() ? void(gradient.copy_(substitute)) : void(gradient = std::move(substitute));
   }

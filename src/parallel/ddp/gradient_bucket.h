@@ -11,6 +11,7 @@
 #include <lockstep/comm/communicator.h>
 #include <lockstep/parallel/ddp/comm_hook.h>
 
+#include "device/own_kernels.h"
 #include "parallel/module_states.h"
 
 namespace lockstep::detail {
@@ -73,9 +74,14 @@ class GradientBucket {
   /// Then, of each parameter: makes the average its gradient; or leaves what it has, where no rank uses it.
   void keep(std::size_t place, bool is_used);
 
+  /// After the last of them.
+  void end_keeping();
+
  private:
   class View;
 
+  void note_copy(const at::Tensor& from, const at::Tensor& to);
+  void copy_noted();
   void collect_pieces();
   void divide(const Averaging& averaging);
 
@@ -95,6 +101,10 @@ class GradientBucket {
   std::vector<at::Tensor> views_;  // of it, by parameter
   FinishReduction finish_;
   std::vector<at::Tensor> averages_;  // by parameter
+
+  // What waits for more, to be done at once: copies, and gradients that become views behind them.
+  std::vector<TensorCopy> copies_;
+  std::vector<std::size_t> viewed_;
 };
 
 }  // namespace lockstep::detail

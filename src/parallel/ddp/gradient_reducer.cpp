@@ -353,6 +353,7 @@ void GradientReducer::finish_backward() {
     buckets_[bucket].await(how);
     for (std::size_t member = 0; member < plan_[bucket].size(); ++member)
       buckets_[bucket].keep(member, is_used(plan_[bucket][member]));
+    buckets_[bucket].end_keeping();
   }
   has_order_ = true;
   log_.end_pass();

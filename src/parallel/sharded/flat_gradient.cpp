@@ -81,7 +81,7 @@ void FlatGradient::fill(std::size_t member, const at::Tensor& gradient) {
     } else if (is_filled_[member]) {
       target.add_(gradient.narrow(0, piece.begin, piece.count));
     } else {
-      target.copy_(gradient.narrow(0, piece.begin, piece.count));
+      copies_.push_back({.from = gradient.narrow(0, piece.begin, piece.count), .to = target});
     }
   }
   is_filled_[member] = gradient.defined();
@@ -137,9 +137,12 @@ void FlatGradient::take_row(MemoryPool& pool) {
 void FlatGradient::take_early(MemoryPool& pool, std::size_t member) {
   const torch::NoGradGuard no_grad;
   auto& gradient = flat_.members()[member].tensor.mutable_grad();
-  if (gradient.layout() != at::kStrided || gradient.scalar_type() != dtype_) return;
+  if (gradient.layout() != at::kStrided || gradient.scalar_type() != dtype_ ||
+      copies_at_once(gradient.device()))
+    return;
   take_row(pool);
   fill(member, row_by_row(gradient));
+  copy_in(std::exchange(copies_, {}));
   gradient.reset();
 }
 
@@ -150,6 +153,7 @@ void FlatGradient::start(MemoryPool& pool, std::int64_t number) {
     const auto& gradient = flat_.members()[i].tensor.grad();
     if (gradient.defined() || !is_filled_[i]) fill(i, row_by_row(gradient));
   }
+  copy_in(std::exchange(copies_, {}));
   fill_flags();
   drop();
   reduction_->start(pool, std::exchange(row_, {}), chunk_, number);

@@ -15,6 +15,7 @@
 #include <lockstep/parallel/sharded/fsdp.h>
 #include <lockstep/parallel/sharded/sharding_plan.h>
 
+#include "device/own_kernels.h"
 #include "parallel/sharded/flat_parameter.h"
 #include "parallel/sharded/residency.h"
 #include "parallel/sharded/shard_layout.h"
@@ -83,7 +84,8 @@ class FlatGradient {
                const ZeroPlusPlus& options = {});
 
   /// Takes the gradient of `member` off the module's tensor, where that needs no conversion: while it is in
-  /// the cache, and so that its memory is free for the next one.
+  /// the cache, and so that its memory is free for the next one. Not where a kernel takes those of many
+  /// members at once, in start().
   void take_early(MemoryPool& pool, std::size_t member);
   /// Whether it has taken something since the last start().
   bool has_row() const { return row_.defined(); }
@@ -141,8 +143,9 @@ class FlatGradient {
   at::ScalarType gradient_type_;  // of the pieces' gradients
   std::int64_t flags_;
   std::unique_ptr<RowReduction> reduction_;
-  std::vector<bool> is_filled_;    // members, in the row
-  std::vector<bool> last_filled_;  // and what flags_of_last_ tells
+  std::vector<bool> is_filled_;     // members, in the row
+  std::vector<bool> last_filled_;   // and what flags_of_last_ tells
+  std::vector<TensorCopy> copies_;  // into the row, that are made at once
   at::Tensor flags_of_last_;
   at::Tensor row_;       // what is to be sent
   at::Tensor chunk_;     // what comes

@@ -3,7 +3,12 @@
 #include <algorithm>
 #include <limits>
 
+#include <c10/core/DeviceGuard.h>
+
 #include <lockstep/torch.h>
+
+#include "device/cuda_plugin.h"
+#include "device/own_kernels.h"
 
 namespace lockstep::detail {
 namespace {
@@ -22,12 +27,45 @@ struct RecordPlace {
 };
 
 RecordPlace place_in(const at::Tensor& record, std::int64_t elements, CodeBits bits, std::int64_t begin) {
-  auto* const bytes = record.data_ptr<std::uint8_t>();
+  auto* const bytes = record.mutable_data_ptr<std::uint8_t>();
   auto* const scales = reinterpret_cast<float*>(bytes + code_bytes(elements, bits));
   return {bytes + code_bytes(begin, bits), scales + block_count(begin)};
 }
 
-// The same on devices, by operators of LibTorch. Each of them rounds once, as the kernels of the CPU do:
+// The same on devices, by kernels of our own. Return false, and nothing has happened, where there is none.
+
+bool is_for_kernels(const at::Tensor& numbers) {
+  return numbers.scalar_type() == at::kFloat && numbers.is_contiguous();
+}
+
+bool quantize_by_kernel(const at::Tensor& values, CodeBits bits, const RecordPlace& place) {
+  const auto launch = own_kernels(values.device()).quantize;
+  if (launch == nullptr || !is_for_kernels(values)) return false;
+  const c10::DeviceGuard guard(values.device());
+  const CudaQuantization arguments{.values = values.const_data_ptr<float>(),
+                                   .elements = values.numel(),
+                                   .codes = place.codes,
+                                   .scales = place.scales,
+                                   .bits = static_cast<int>(bits)};
+  check_cuda_launch(launch(arguments, kernel_stream(values)), "quantize");
+  return true;
+}
+
+bool dequantize_by_kernel(const RecordPlace& place, CodeBits bits, const at::Tensor& values, bool adds) {
+  const auto launch = own_kernels(values.device()).dequantize;
+  if (launch == nullptr || !is_for_kernels(values)) return false;
+  const c10::DeviceGuard guard(values.device());
+  const CudaDequantization arguments{.codes = place.codes,
+                                     .scales = place.scales,
+                                     .elements = values.numel(),
+                                     .values = values.mutable_data_ptr<float>(),
+                                     .bits = static_cast<int>(bits),
+                                     .adds = adds};
+  check_cuda_launch(launch(arguments, kernel_stream(values)), "dequantize");
+  return true;
+}
+
+// And by operators of LibTorch. Each of them rounds once, as the kernels of the CPU do:
 // quotients are of tensors, since some devices multiply by the inverse of a number.
 
 // The part of a record that holds what is quantised from element `begin` on, by blocks.
@@ -106,21 +144,21 @@ void RecordFormat::write(const at::Tensor& values, const at::Tensor& record) con
 
 void RecordFormat::write_part(const at::Tensor& values, const at::Tensor& record, std::int64_t begin) const {
   if (values.numel() == 0) return;
-  if (!record.is_cpu())
-    return quantize_on_device(values, bits_, part_in(record, elements_, bits_, begin, values.numel()));
-  const auto [codes, scales] = place_in(record, elements_, bits_, begin);
-  quantize(values.const_data_ptr<float>(), values.numel(), bits_, codes, scales);
+  const auto place = place_in(record, elements_, bits_, begin);
+  if (record.is_cpu())
+    quantize(values.const_data_ptr<float>(), values.numel(), bits_, place.codes, place.scales);
+  else if (!quantize_by_kernel(values, bits_, place))
+    quantize_on_device(values, bits_, part_in(record, elements_, bits_, begin, values.numel()));
 }
 
 void RecordFormat::read_part(const at::Tensor& record, std::int64_t begin, const at::Tensor& values) const {
   if (values.numel() == 0) return;
-  if (!record.is_cpu()) {
-    const auto part = part_in(record, elements_, bits_, begin, values.numel());
-    values.copy_(dequantize_on_device(part, values.numel(), bits_));
-    return;
-  }
-  const auto [codes, scales] = place_in(record, elements_, bits_, begin);
-  dequantize(codes, scales, values.numel(), bits_, values.data_ptr<float>());
+  const auto place = place_in(record, elements_, bits_, begin);
+  if (record.is_cpu())
+    dequantize(place.codes, place.scales, values.numel(), bits_, values.mutable_data_ptr<float>());
+  else if (!dequantize_by_kernel(place, bits_, values, /*adds=*/false))
+    values.copy_(dequantize_on_device(part_in(record, elements_, bits_, begin, values.numel()),
+                                      values.numel(), bits_));
 }
 
 void RecordFormat::read(const at::Tensor& record, const at::Tensor& values) const {
@@ -141,13 +179,11 @@ void RecordFormat::read_all(const at::Tensor& records, const at::Tensor& values)
 
 void RecordFormat::add(const at::Tensor& record, const at::Tensor& sums) const {
   if (elements_ == 0) return;
-  if (!record.is_cpu()) {
-    const auto whole = part_in(record, elements_, bits_, 0, elements_);
-    sums.add_(dequantize_on_device(whole, elements_, bits_));
-    return;
-  }
-  const auto [codes, scales] = place_in(record, elements_, bits_, 0);
-  add_dequantized(codes, scales, elements_, bits_, sums.data_ptr<float>());
+  const auto place = place_in(record, elements_, bits_, 0);
+  if (record.is_cpu())
+    add_dequantized(place.codes, place.scales, elements_, bits_, sums.mutable_data_ptr<float>());
+  else if (!dequantize_by_kernel(place, bits_, sums, /*adds=*/true))
+    sums.add_(dequantize_on_device(part_in(record, elements_, bits_, 0, elements_), elements_, bits_));
 }
 
 }  // namespace lockstep::detail

@@ -15,7 +15,8 @@ namespace lockstep::detail {
 inline constexpr std::int64_t kRecordTile = 64 * kQuantizedBlock;
 
 /// Flat tensors of one device; records are of bytes() bytes and begin at multiples of 4. On the CPU by
-/// block_quantizer.h, on devices by LibTorch's operators, with the same bits; the host waits for none of it.
+/// block_quantizer.h, on devices by kernels of our own (device/cuda_kernels.h) or by LibTorch's operators,
+/// with the same bits; the host waits for none of it.
 /// Exported for tests.
 class LOCKSTEP_API RecordFormat {
  public:

@@ -42,7 +42,7 @@ fs::path newest_last(const fs::path& run_dir) {
   return {};
 }
 
-[[noreturn]] void refuse(const std::string& ckpt_path, std::string expected, std::string hint) {
+[[noreturn]] void refuse_path(const std::string& ckpt_path, std::string expected, std::string hint) {
   throw ConfigError("train", {.what = "ckpt_path cannot be used",
                               .expected = std::move(expected),
                               .got = "\"" + ckpt_path + "\"",
@@ -54,23 +54,23 @@ fs::path last_hpc(const fs::path& run_dir) {
   const auto number = [](const CheckpointCandidate& candidate) { return hpc_number(candidate.folder); };
   const auto last = std::ranges::max_element(candidates, {}, number);
   if (last == candidates.end() || number(*last) < 0)
-    refuse("hpc", "a checkpoint hpc_ckpt_N.ckpt in this run directory or those of earlier runs",
-           "--resume auto begins anew where there is none");
+    refuse_path("hpc", "a checkpoint hpc_ckpt_N.ckpt in this run directory or those of earlier runs",
+                "--resume auto begins anew where there is none");
   return last->folder;
 }
 
 void refuse_remote(const std::string& path) {
   if (path.find("://") == std::string::npos) return;
-  refuse(path, "a folder that all ranks can read", "copy the checkpoint here first");
+  refuse_path(path, "a folder that all ranks can read", "copy the checkpoint here first");
 }
 
 fs::path best_of(const RunSetup& setup, const CheckpointSession& checkpoints) {
   const auto* callback = first_model_checkpoint(setup);
-  if (setup.options.fast_dev_run) refuse("best", "a path", "fast_dev_run saves no checkpoints");
+  if (setup.options.fast_dev_run) refuse_path("best", "a path", "fast_dev_run saves no checkpoints");
   if (callback == nullptr)
-    refuse("best", "a path, or a ModelCheckpoint among the callbacks", "enable_checkpointing adds one");
+    refuse_path("best", "a path, or a ModelCheckpoint among the callbacks", "enable_checkpointing adds one");
   const auto& best = setup.stage == Stage::kFit ? checkpoints.best_of_last_fit : callback->best_model_path();
-  if (best.empty()) refuse("best", "a path, or a fit before", "ModelCheckpoint has saved nothing yet");
+  if (best.empty()) refuse_path("best", "a path, or a fit before", "ModelCheckpoint has saved nothing yet");
   return best;
 }
 

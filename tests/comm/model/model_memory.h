@@ -20,13 +20,15 @@ namespace lockstep::model {
 /// What a mutant does wrong.
 enum class Fault {
   kNone,
-  kNoFence,         ///< a flag is raised without a fence before the question who sleeps
-  kPlainCount,      ///< sleepers are counted without a locked add
-  kNoSecondLook,    ///< who has said that it will sleep does not look at the flag again
-  kBlindSleep,      ///< the futex does not compare
-  kNoSecondFlag,    ///< nobody waits until others have finished a chunk
-  kNoWaitForSlots,  ///< a slot is taken without asking who still uses it
-  kNeverAsks        ///< a late member is waited for, whatever has become of it
+  kNoFence,          ///< a flag is raised without a fence before the question who sleeps
+  kPlainCount,       ///< sleepers are counted without a locked add
+  kNoSecondLook,     ///< who has said that it will sleep does not look at the flag again
+  kBlindSleep,       ///< the futex does not compare
+  kNoSecondFlag,     ///< nobody waits until others have finished a chunk
+  kNoWaitForSlots,   ///< a slot is taken without asking who still uses it
+  kNoWaitForOthers,  ///< a slot is read without asking whether its rank has staged the chunk
+  kFinishesEarly,    ///< the chunk after the one that is finished is said to be finished, too
+  kNeverAsks         ///< a late member is waited for, whatever has become of it
 };
 
 /// What a step is.

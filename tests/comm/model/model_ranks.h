@@ -2,6 +2,7 @@
 // their results.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -17,9 +18,21 @@
 
 namespace lockstep::model {
 
-enum class CallKind { kMeet, kSum, kReduce, kReduceByRoot, kSumParts, kGather, kBroadcast, kExchange };
+enum class CallKind {
+  kMeet,
+  kSum,
+  kReduce,
+  kReduceByRoot,
+  kSumParts,
+  kSumRanges,
+  kGather,
+  kGatherRanges,
+  kBroadcast,
+  kExchange
+};
 
-/// A collective of tensors of some lines, or parts of so many for each member.
+/// A collective of tensors of some lines, or parts of so many for each member. Of ranges the first member's
+/// has so many, the second one's half of them, the third one's a third.
 struct Call {
   CallKind kind;
   std::uint32_t lines = 0;
@@ -112,6 +125,14 @@ class ModelSegments : public detail::ChunkProtocol<ModelSegments<fault, grain, s
     if (fault != Fault::kNoWaitForSlots) Base::await_slot(chunk, await_late);
   }
   template <class AwaitLate>
+  void await_staged(int member, std::uint64_t chunk, const AwaitLate& await_late) {
+    if (fault != Fault::kNoWaitForOthers) Base::await_staged(member, chunk, await_late);
+  }
+  // A chunk whose slot is still read is said to be finished.
+  void post_finished(std::uint64_t chunk) {
+    Base::post_finished(chunk + (fault == Fault::kFinishesEarly ? 1 : 0));
+  }
+  template <class AwaitLate>
   void await_finished(int member, std::uint64_t chunk, const AwaitLate& await_late) {
     if (fault == Fault::kNoSecondFlag) return;
     // There a flag is asked again, for ranks would differ by what else they know.
@@ -179,8 +200,12 @@ class Member {
         return sum(call, number);
       case CallKind::kSumParts:
         return sum_parts(call, number);
+      case CallKind::kSumRanges:
+        return sum_ranges(call, number);
       case CallKind::kGather:
         return gather(call, number);
+      case CallKind::kGatherRanges:
+        return gather_ranges(call, number);
       case CallKind::kBroadcast:
         return broadcast(call, number);
       case CallKind::kExchange:
@@ -231,6 +256,21 @@ class Member {
               number, "sum");
   }
 
+  // As all_reduce() of several hosts does within one, in place.
+  void sum_ranges(const Call& call, std::size_t number) {
+    auto tensor = own(call.lines * static_cast<std::size_t>(size()), number);
+    auto* const sums = bytes_of(tensor) + begin_of(call, rank()) * sizeof(Line);
+    const auto add_up = [&](const auto& rows, std::size_t begin, std::size_t bytes) {
+      segments_.add_up(rows, bytes, sums + begin, false);
+    };
+    detail::pipelines::sum_ranges(segments_, ranges_of(call, tensor), add_up, late());
+    for (int member = 0; member < size(); ++member)
+      for (auto line = begin_of(call, member); line < begin_of(call, member + 1); ++line)
+        require(
+            tensor[line].value == (member == rank() ? sum_of_all(number, line) : given(rank(), number, line)),
+            number, "sum");
+  }
+
   void gather(const Call& call, std::size_t number) {
     auto from = own(call.lines, number);
     Tensor to(call.lines * static_cast<std::size_t>(size()));
@@ -239,6 +279,14 @@ class Member {
       for (std::size_t line = 0; line < call.lines && member != rank(); ++line)
         require(to[static_cast<std::size_t>(member) * call.lines + line].value == given(member, number, line),
                 number, "line");
+  }
+
+  void gather_ranges(const Call& call, std::size_t number) {
+    auto tensor = own(call.lines * static_cast<std::size_t>(size()), number);
+    detail::pipelines::gather_ranges(segments_, ranges_of(call, tensor), late());
+    for (int member = 0; member < size(); ++member)
+      for (auto line = begin_of(call, member); line < begin_of(call, member + 1); ++line)
+        require(tensor[line].value == given(member, number, line), number, "line");
   }
 
   void broadcast(const Call& call, std::size_t number) {
@@ -271,6 +319,26 @@ class Member {
 
   int rank() const { return segments_.rank(); }
   int size() const { return segments_.size(); }
+
+  // Where the range of `member` begins in a tensor that holds one behind the other.
+  static std::size_t begin_of(const Call& call, int member) {
+    std::size_t begin = 0;
+    for (int before = 0; before < member; ++before)
+      begin += call.lines / (static_cast<std::size_t>(before) + 1);
+    return begin;
+  }
+  // Each in two pieces, where it has two lines.
+  std::vector<detail::pipelines::Pieces> ranges_of(const Call& call, Tensor& tensor) const {
+    std::vector<detail::pipelines::Pieces> ranges(static_cast<std::size_t>(size()));
+    for (int member = 0; member < size(); ++member) {
+      const auto begin = begin_of(call, member), end = begin_of(call, member + 1);
+      const auto middle = std::min(begin + 1, end);
+      auto& range = ranges[static_cast<std::size_t>(member)];
+      range.add(bytes_of(tensor) + begin * sizeof(Line), (middle - begin) * sizeof(Line));
+      range.add(bytes_of(tensor) + middle * sizeof(Line), (end - middle) * sizeof(Line));
+    }
+    return ranges;
+  }
 
   Tensor own(std::size_t lines, std::size_t number) const {
     Tensor tensor(lines);

@@ -177,6 +177,81 @@ TEST(SharedMemoryModel, FaultsInOtherCollectivesAreFound) {
                kWrong);
 }
 
+// What ranks of a host do in a sum of several hosts, before and after what passes between these.
+TEST(SharedMemoryModel, RangesAreSummedAndGathered) {
+  const std::vector<Call> sums = {{CallKind::kSumRanges, 4}, {CallKind::kSumRanges, 2}};
+  const std::vector<Call> gathers = {{CallKind::kGatherRanges, 8}, {CallKind::kGatherRanges, 2}};
+  const std::vector<Call> both = {
+      {CallKind::kSumRanges, 2}, {CallKind::kGatherRanges, 2}, {CallKind::kSumRanges, 1}};
+  const std::vector<Call> mixed = {
+      {CallKind::kSum, 4}, {CallKind::kSumRanges, 2}, {CallKind::kGatherRanges, 1}, {CallKind::kSum, 2}};
+  for (const auto& [name, calls] : {std::tuple("sums of ranges", sums),
+                                    {"gathered ranges", gathers},
+                                    {"both", both},
+                                    {"both among sums", mixed}}) {
+    expect_right(run<Fault::kNone, kWaitsAtOnce>(name + std::string(", 2 ranks"), {.calls = calls}));
+    expect_right(run<Fault::kNone, kFlagsAlone>(name + std::string(", 3 ranks"),
+                                                {.ranks = 3, .calls = calls, .lines = 3}));
+  }
+  expect_right(run<Fault::kNone, kEachAccess>(
+      "a meeting and both, 2 ranks",
+      {.calls = {{CallKind::kMeet}, {CallKind::kSumRanges, 2}, {CallKind::kGatherRanges, 2}}}));
+}
+
+// Members whose range is at its end stage and finish the other's chunks all the same, which take every slot
+// again.
+TEST(SharedMemoryModel, RangesMayBeMuchShorterThanOthers) {
+  expect_right(run<Fault::kNone, kWaitsAtOnce>("sums of uneven ranges, 2 ranks",
+                                               {.calls = {{CallKind::kSumRanges, 10}}}));
+  expect_right(run<Fault::kNone, kWaitsAtOnce>("uneven gathered ranges, 2 ranks",
+                                               {.calls = {{CallKind::kGatherRanges, 10}}, .lines = 1}));
+  expect_right(run<Fault::kNone, kFlagsAlone>(
+      "sums of uneven ranges, 3 ranks", {.ranks = 3, .calls = {{CallKind::kSumRanges, 8}}, .lines = 3}));
+  expect_right(run<Fault::kNone, kFlagsAlone>(
+      "uneven gathered ranges, 3 ranks", {.ranks = 3, .calls = {{CallKind::kGatherRanges, 8}}, .lines = 1}));
+}
+
+TEST(SharedMemoryModel, WhoAwaitsADeadRankInRangesLeaves) {
+  expect_right(run<Fault::kNone, kWaitsAtOnce>(
+      "a death in ranges, 2 ranks",
+      {.calls = {{CallKind::kMeet}, {CallKind::kSumRanges, 3}, {CallKind::kGatherRanges, 2}},
+       .one_may_die = true}));
+  expect_right(run<Fault::kNone, kFlagsAlone>(
+      "a death in ranges, 3 ranks", {.ranks = 3,
+                                     .calls = {{CallKind::kSumRanges, 2}, {CallKind::kGatherRanges, 2}},
+                                     .lines = 3,
+                                     .one_may_die = true}));
+}
+
+// Two slots suffice. Where all give and take, they keep each other so far in step that it takes fewer slots
+// than there are to see that one is taken too early.
+template <Fault fault, Grain grain, std::uint64_t slots = 4>
+void expect_found_in_ranges(const char* fault_text, const Group& of_lines, const char* violation) {
+  for (const auto kind : {CallKind::kSumRanges, CallKind::kGatherRanges}) {
+    auto group = of_lines;
+    group.calls = {{kind, 8}, {kind, 4}};
+    const auto* what = kind == CallKind::kSumRanges ? "sums of ranges" : "gathered ranges";
+    expect_found(
+        run<fault, grain, slots>(
+            std::string(what) + ", " + fault_text + ", " + std::to_string(group.ranks) + " ranks", group),
+        violation);
+  }
+}
+
+TEST(SharedMemoryModel, FaultsInRangesAreFound) {
+  const Group two, three{.ranks = 3, .lines = 3};
+  expect_right(run<Fault::kNone, kWaitsAtOnce, 2>(
+      "ranges in 2 slots", {.calls = {{CallKind::kSumRanges, 4}, {CallKind::kGatherRanges, 4}}}));
+  expect_found_in_ranges<Fault::kNone, kWaitsAtOnce, 1>("1 slot", two, kHang);
+  expect_found_in_ranges<Fault::kNoWaitForSlots, kWaitsAtOnce, 3>("no slot awaited", two, kWrong);
+  expect_found_in_ranges<Fault::kNoWaitForSlots, kFlagsAlone, 3>("no slot awaited", three, kWrong);
+  expect_found_in_ranges<Fault::kNoWaitForOthers, kWaitsAtOnce>("no staging awaited", two, kWrong);
+  expect_found_in_ranges<Fault::kNoWaitForOthers, kFlagsAlone>("no staging awaited", three, kWrong);
+  expect_found_in_ranges<Fault::kFinishesEarly, kWaitsAtOnce, 2>("finished too early", two, kWrong);
+  expect_found_in_ranges<Fault::kFinishesEarly, kFlagsAlone, 2>("finished too early", three, kWrong);
+  expect_found_in_ranges<Fault::kNoFence, kEachAccess>("no fence", two, kHang);
+}
+
 TEST(SharedMemoryModel, WhoAwaitsADeadRankLeaves) {
   const std::vector<Call> calls = {{CallKind::kMeet}, {CallKind::kSum, 4}, {CallKind::kMeet}};
   const std::vector<Call> copies = {{CallKind::kMeet}, {CallKind::kGather, 4}, {CallKind::kExchange, 1}};
