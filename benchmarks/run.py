@@ -69,9 +69,9 @@ SHARDED_STRATEGIES = {"ddp": ("ddp",), "fsdp": ("fsdp",), "fsdp_bf16": ("fsdp", 
 
 def step_bench(bin_dir, python, peers):
     steps = "1000"
-    programs = (Program("ours", (f"{bin_dir}/bench_step", "{results}", steps)),
-                Program("peer", (python, f"{peers}/step.py", "{results}", steps)))
     cases = ("forward", "backward", "raw_loop", "fabric", "trainer_bare", "trainer_full")
+    programs = (Program("ours", (f"{bin_dir}/bench_step", "{results}", steps, *cases)),
+                Program("peer", (python, f"{peers}/step.py", "{results}", steps)))
     rows = [Row(case, Number("ours", case), Number("peer", case)) for case in cases]
     rows += [Row(f"{case}_over_loop", Number("ours", case, minus="raw_loop"), Number("peer", case, minus="raw_loop"))
              for case in cases[3:]]
@@ -122,6 +122,13 @@ def replica_check_bench(bin_dir, _python, _peers):
             for case in ("unwritten", "mid")]
     program = Program("ours", (f"{bin_dir}/bench_replica_check", "{results}", "200"))
     return Bench("replica_check", (program,), tuple(rows))
+
+
+def loss_scale_bench(bin_dir, _python, _peers):
+    """A step whose loss scale is found by DeepSpeed's rule, beside one under a scale that stays."""
+    program = Program("ours", (f"{bin_dir}/bench_step", "{results}", "1000", "deepspeed_scale_is_found", "deepspeed_scale_stays"))
+    row = Row("step", Number("ours", "deepspeed_scale_is_found"), Number("ours", "deepspeed_scale_stays"))
+    return Bench("loss_scale", (program,), (row,))
 
 
 def start_bench(bin_dir, python, peers):
@@ -299,7 +306,7 @@ def swap_bench(bin_dir, *_):
 
 def all_benches(build):
     bin_dir, python = build / "bin", str(ROOT / "build/peers/bin/python")
-    makers = (step_bench, epoch_bench, epoch_ranks_bench, loader_bench, ddp_bench, replica_check_bench, start_bench, fault_bench,
+    makers = (step_bench, epoch_bench, epoch_ranks_bench, loader_bench, ddp_bench, replica_check_bench, loss_scale_bench, start_bench, fault_bench,
               all_reduce_bench, between_hosts_bench, two_hosts_bench, copies_bench,
               many_ranks_bench, all_gather_bench, adamw_bench, checkpoint_bench, profiler_bench,
               sharded_bench, live_bench, swap_bench, zero_bench)

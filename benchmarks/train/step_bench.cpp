@@ -1,7 +1,8 @@
 // One training step of a tiny network: a loop by hand, Fabric, and the Trainer.
 //
 // Usage: bench_step RESULTS STEPS [CASE...]. The peer is peers/step.py. Two cases are parts of the loop by
-// hand, to tell where its time goes: `forward` and `backward` (forward and backward).
+// hand, to tell where its time goes: `forward` and `backward` (forward and backward). Two are of DeepSpeed's
+// float16 on one rank, under a loss scale that stays, and one that is found.
 #include <lockstep/lockstep.h>
 
 #include <unistd.h>
@@ -74,6 +75,26 @@ void run_fabric(const std::shared_ptr<Source>& source) {
   }
 }
 
+// DeepSpeed's float16 on one rank, of a single layer, as products in float16 take long on CPUs. A loss scale
+// of 0 is found, by its rule; another one stays.
+void run_deepspeed(const std::shared_ptr<Source>& source, double loss_scale) {
+  ls::Fabric fabric(
+      {.strategy = ls::DeepSpeed{.stage = 1, .loss_scale = loss_scale}, .precision = ls::Fp16Mixed{}});
+  fabric.launch();
+  auto [model, optimizer] = fabric.setup(torch::nn::Linear(64, 10), kSgd);
+  for (std::int64_t index = 0; index < source->batches(); ++index) {
+    const auto& batch = source->take(index);
+    at::Tensor loss;
+    {
+      const auto autocast = fabric.autocast();
+      loss = F::cross_entropy(model->forward(batch.data), batch.target);
+    }
+    optimizer->zero_grad();
+    fabric.backward(loss);
+    optimizer->step();
+  }
+}
+
 void run_trainer(const std::shared_ptr<Source>& source, bool full) {
   const auto run_dir = std::filesystem::temp_directory_path() / ("bench_step." + std::to_string(getpid()));
   ls::Trainer trainer({.max_epochs = 1,
@@ -95,6 +116,8 @@ constexpr Case kCases[] = {
     {"backward", run_loop<Until::kBackward>},
     {"raw_loop", run_loop<Until::kStep>},
     {"fabric", run_fabric},
+    {"deepspeed_scale_stays", [](const std::shared_ptr<Source>& source) { run_deepspeed(source, 128); }},
+    {"deepspeed_scale_is_found", [](const std::shared_ptr<Source>& source) { run_deepspeed(source, 0); }},
     {"trainer_bare", [](const std::shared_ptr<Source>& source) { run_trainer(source, /*full=*/false); }},
     {"trainer_full", [](const std::shared_ptr<Source>& source) { run_trainer(source, /*full=*/true); }},
 };

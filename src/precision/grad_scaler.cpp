@@ -79,33 +79,88 @@ void require_usable(const GradScalerOptions& options, const at::Tensor& scale, c
          "look for what is infinite or NaN in the model or the data; min_scale sets the minimum");
 }
 
-// In place, and by operators alone: on a device the device decides, and captured steps repeat it.
-void adapt_as_deepspeed(const GradScalerOptions& options, const at::Tensor& scale, const at::Tensor& counts,
-                        const at::Tensor& found_inf, std::int64_t steps) {
-  const at::NoGradGuard no_grad;
-  const auto growth = counts[kGrowth], hysteresis = counts[kHysteresis], unusable = counts[kUnusable];
-  const auto overflows = found_inf.ne(0);
-  const auto is_patient = hysteresis.gt(1);
+// DeepSpeed's rule, written once: with numbers of the host, or with tensors of a device, which then decides
+// by itself, and captured steps repeat it.
+template <class Number>
+struct LossScale {
+  Number scale;  // in float64: products are rounded once, where they are stored
+  Number growth, hysteresis, unusable;
+};
+
+double pick(bool flag, double yes, double no) { return flag ? yes : no; }
+template <class Yes, class No>
+at::Tensor pick(const at::Tensor& flag, const Yes& yes, const No& no) {
+  return at::where(flag, yes, no);
+}
+
+double at_least(double number, double least) { return std::max(number, least); }
+at::Tensor at_least(const at::Tensor& number, double least) { return number.clamp_min(least); }
+
+// What a step without an overflow makes of them: torch's rule.
+LossScale<double> grown(const GradScalerOptions& options, LossScale<double> now) {
+  if (++now.growth != static_cast<double>(options.growth_interval)) return now;
+  const auto scale = static_cast<float>(now.scale * options.growth_factor);
+  now.growth = 0;
+  if (std::isfinite(scale)) now.scale = scale;
+  return now;
+}
+
+LossScale<at::Tensor> grown(const GradScalerOptions& options, LossScale<at::Tensor> now) {
+  auto scale = now.scale.to(at::kFloat), growth = now.growth.clone();
+  at::_amp_update_scale_(scale, growth, at::zeros_like(scale), options.growth_factor, options.backoff_factor,
+                         options.growth_interval);
+  now.scale = scale.to(at::kDouble);
+  now.growth = growth;
+  return now;
+}
+
+template <class Number, class Flag>
+LossScale<Number> adapted(const GradScalerOptions& options, const LossScale<Number>& now,
+                          const Flag& overflows) {
+  const Flag is_out_of_patience = now.hysteresis <= 1;
+  auto next = grown(options, now);
+  const Flag is_refilled = (next.scale != now.scale) | options.consecutive_hysteresis;
+  next.hysteresis =
+      pick(overflows, at_least(now.hysteresis - 1, 1), pick(is_refilled, options.hysteresis, now.hysteresis));
+  const Number lower = at_least(now.scale * options.backoff_factor, options.min_scale);
+  next.scale = pick(overflows, pick(is_out_of_patience, lower, now.scale), next.scale);
+  next.growth = pick(overflows, static_cast<double>(-options.growth_delay), next.growth);
   if (may_fail(options)) {
-    const auto is_at_end = is_patient.logical_not().logical_and_(scale.le(options.min_scale));
-    const auto is_unusable = overflows.logical_and(is_at_end).logical_or_(unusable.ne(0));
-    unusable.add_(1).mul_(is_unusable);
+    const Flag is_unusable =
+        (overflows & is_out_of_patience & (now.scale <= options.min_scale)) | (now.unusable != 0);
+    next.unusable = (now.unusable + 1) * is_unusable;
   }
-  // What a good step makes of them.
-  auto grown = scale.clone(), tracker = growth.clone();
-  at::_amp_update_scale_(grown, tracker, at::zeros_like(found_inf), options.growth_factor,
-                         options.backoff_factor, options.growth_interval);
-  auto refilled = hysteresis.masked_fill(grown.ne(scale), options.hysteresis);
-  if (options.consecutive_hysteresis) refilled.fill_(options.hysteresis);
-  // And what an overflow does. Products are rounded once.
-  const auto lower =
-      scale.to(at::kDouble).mul_(options.backoff_factor).clamp_min_(options.min_scale).to(at::kFloat);
-  const auto backed_off = at::where(is_patient, scale, lower);
-  const auto left = (hysteresis - 1).clamp_min_(1);
-  scale.copy_(at::where(overflows, backed_off, grown));
-  growth.copy_(tracker.masked_fill_(overflows, -options.growth_delay));
-  hysteresis.copy_(at::where(overflows, left, refilled));
-  if (counts.is_cpu()) require_usable(options, scale, counts, steps);
+  return next;
+}
+
+// In place. The host's is changed where it becomes another one alone: who has scaled a loss by it may still
+// be about to run backward.
+void adapt_on_host(const GradScalerOptions& options, const at::Tensor& scale, const at::Tensor& counts,
+                   const at::Tensor& found_inf, std::int64_t steps) {
+  auto* const count = counts.mutable_data_ptr<std::int32_t>();
+  const LossScale<double> now{.scale = *scale.const_data_ptr<float>(),
+                              .growth = static_cast<double>(count[kGrowth]),
+                              .hysteresis = static_cast<double>(count[kHysteresis]),
+                              .unusable = static_cast<double>(count[kUnusable])};
+  const bool overflows = *found_inf.const_data_ptr<float>() != 0.0F;
+  const auto next = adapted(options, now, overflows);
+  count[kGrowth] = static_cast<std::int32_t>(next.growth);
+  count[kHysteresis] = static_cast<std::int32_t>(next.hysteresis);
+  count[kUnusable] = static_cast<std::int32_t>(next.unusable);
+  if (next.scale != now.scale) scale.fill_(static_cast<float>(next.scale));
+  if (next.unusable != 0) require_usable(options, scale, counts, steps);
+}
+
+void adapt_on_device(const GradScalerOptions& options, const at::Tensor& scale, const at::Tensor& counts,
+                     const at::Tensor& found_inf) {
+  const auto growth = counts[kGrowth], hysteresis = counts[kHysteresis], unusable = counts[kUnusable];
+  const LossScale<at::Tensor> now{
+      .scale = scale.to(at::kDouble), .growth = growth, .hysteresis = hysteresis, .unusable = unusable};
+  const auto next = adapted(options, now, found_inf != 0);
+  scale.copy_(next.scale);
+  growth.copy_(next.growth);
+  hysteresis.copy_(next.hysteresis);
+  if (may_fail(options)) unusable.copy_(next.unusable);
 }
 
 // What of a gradient is stored: duplicates in a sparse one may overflow when they are added up.
@@ -329,8 +384,11 @@ void GradScaler::update(std::optional<double> new_scale) {
 
 void GradScaler::adapt(const at::Tensor& found_inf) {
   if (!options_.dynamic) return;
+  const at::NoGradGuard no_grad;
+  if (!follows_torch())
+    return scale_.is_cpu() ? adapt_on_host(options_, scale_, growth_tracker_, found_inf, steps_)
+                           : adapt_on_device(options_, scale_, growth_tracker_, found_inf);
   auto growth = growth_tracker_[kGrowth];
-  if (!follows_torch()) return adapt_as_deepspeed(options_, scale_, growth_tracker_, found_inf, steps_);
   at::_amp_update_scale_(scale_, growth, found_inf, options_.growth_factor, options_.backoff_factor,
                          options_.growth_interval);
 }

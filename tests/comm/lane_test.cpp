@@ -1,6 +1,10 @@
 // How long the lanes of messages live.
 #include "comm/group/lane.h"
 
+#include <chrono>
+#include <future>
+#include <thread>
+
 #include <gtest/gtest.h>
 
 #include <lockstep/base/error.h>
@@ -36,6 +40,20 @@ TEST(MessageLanes, CountTheMessagesToARankWhateverTheirTag) {
   EXPECT_EQ(lane->activity_text(), "send to rank 1 seq 4");
   lanes.of(message(9, CollectiveKind::kRecv))->begin("recv");
   EXPECT_EQ(lanes.of(message(9, CollectiveKind::kRecv))->activity_text(), "recv from rank 1 seq 1");
+}
+
+TEST(ProgressQueue, FinishesWhatIsReliedOnAndWaitsForNothingElse) {
+  ProgressQueue queue;
+  std::promise<void> end;
+  queue.push([] { std::this_thread::sleep_for(std::chrono::milliseconds(20)); });
+  const auto relied_on = queue.push([] { throw std::runtime_error("the peer is gone"); });
+  const auto other = queue.push([&] { end.get_future().wait(); });
+  queue.rely_on(*relied_on);
+  queue.finish_relied_on();
+  EXPECT_TRUE(queue.is_done(*relied_on));
+  EXPECT_FALSE(queue.is_done(*other));
+  end.set_value();
+  queue.wait(*other);
 }
 
 }  // namespace

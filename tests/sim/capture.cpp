@@ -34,6 +34,15 @@ void Capture::add_wait(const EventPtr& event, int stream) {
   steps_.push_back({.kind = StepKind::kWait, .stream = stream, .record = event->captured_record});
 }
 
+// A stream takes part once it waits.
+bool Capture::orders_anything(const Event& event, int stream) const {
+  const auto known = clocks_.find(stream);
+  if (known == clocks_.end()) return true;
+  auto together = known->second;
+  join(together, record_clocks_[event.captured_record]);
+  return together != known->second;
+}
+
 void Capture::check_end() const {
   TORCH_CHECK(refusal_.empty(), "sim: the graph was not captured: ", refusal_);
   for (const auto& [stream, clock] : clocks_)

@@ -23,6 +23,8 @@ struct Capture {
   void add(int stream, Kernel kernel);
   void add_record(const EventPtr& event, int stream);
   void add_wait(const EventPtr& event, int stream);
+  /// Whether `stream` comes to know anything when it waits for an event of this capture.
+  bool orders_anything(const Event& event, int stream) const;
   /// end() throws it then.
   void refuse(const std::string& why) { refusal_ = refusal_.empty() ? why : refusal_; }
   /// @throws c10::Error

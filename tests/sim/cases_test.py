@@ -11,6 +11,7 @@ import unittest
 BIN = pathlib.Path(os.environ["LOCKSTEP_BINARY_DIR"]) / "bin"
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 PARITY = SOURCE / "tests/parity"
+ENGINES = ("fsdp", "zero1", "zero2", "zero3")
 
 
 def run(*command, **options):
@@ -33,6 +34,11 @@ class Case(unittest.TestCase):
 class TestSteps(Case):
     """20 steps of a small network with Fabric, beside the same on CPUs."""
 
+    references = tempfile.TemporaryDirectory()  # what CPUs give, for all runs of a case
+
+    def case(self, name, world, *flags):
+        return super().case(name, world, "--references", self.references.name, *flags)
+
     def check(self, name, world, *flags, captured=0, syncs=0, largest_difference=0):
         """Losses may differ by a share of their value; by nothing means that weights have equal bits, too."""
         self.found = found = self.case(name, world, *flags)
@@ -48,7 +54,8 @@ class TestSteps(Case):
                 self.check(name, 1)
 
     def test_of_two_ranks(self):
-        for name in ("ddp", "fsdp", "no_shard", "zero1", "zero2", "zero3", "bf16", "fp16", "clip"):
+        for name in ("ddp", "fsdp", "shard_grad_op", "hybrid", "hybrid_grad_op", "no_shard", "zero1", "zero2", "zero3", "bf16", "fp16",
+                     "clip"):
             with self.subTest(name):
                 self.check(name, 2)
 
@@ -70,7 +77,7 @@ class TestSteps(Case):
                     self.check(name, world, "--capture", "true" if captured else "false", captured=captured)
 
     def test_of_four_ranks(self):
-        for name in ("ddp", "fsdp", "zero3"):
+        for name in ("ddp", "fsdp", "shard_grad_op", "hybrid", "hybrid_grad_op", "no_shard", "zero1", "zero2", "zero3"):
             with self.subTest(name):
                 self.check(name, 4)
 
@@ -83,13 +90,12 @@ class TestSteps(Case):
                                    captured=captured, largest_difference=difference)
 
     def test_with_shards_and_optimizer_on_the_cpu_wait_for_gradients_alone(self):
-        for name, world in (("fsdp_offload", 1), ("fsdp_offload", 2), ("zero1_offload", 2), ("zero2_offload", 2), ("zero3_offload", 2),
-                            ("zero3_offload", 4)):
+        for name, world in (("fsdp_offload", 1), *((f"{engine}_offload", world) for engine in ENGINES for world in (2, 4))):
             with self.subTest(name, world=world):
                 self.check(name, world, syncs=1)
 
     def test_with_state_on_disk_wait_for_gradients_alone(self):
-        for name, world in (("fsdp_disk", 1), ("fsdp_disk", 2), ("zero1_disk", 2), ("zero2_disk", 2), ("zero3_disk", 2), ("zero3_disk", 4)):
+        for name, world in (("fsdp_disk", 1), *((f"{engine}_disk", world) for engine in ENGINES for world in (2, 4))):
             with self.subTest(name, world=world):
                 self.check(name, world, syncs=1)
 
@@ -121,17 +127,28 @@ class TestConnectedDevices(TestSteps):
 
 
 class TestMissingWaits(Case):
-    """One wait of a stream is left out, each in its turn of those of a steady step: every one is reported."""
+    """The waits of one place in the program are left out, each in its turn of those of a steady step: every one is reported."""
+
+    def check(self, name, world, *flags):
+        with self.subTest(name, world=world, flags=flags):
+            found = self.case(name, world, "--drop-wait", "each", *flags)
+            self.assertEqual((found["failures"], found["waits_not_found"]), ([], []))
+            self.assertGreaterEqual(found["waits"], 2)
 
     def test_are_all_found(self):
-        for name, backend in (("ddp", "auto"), ("fsdp", "auto"), ("zero1", "auto"), ("zero3", "auto"), ("ddp", "sim"), ("zero3", "sim")):
-            waits = self.case(name, 2, "--backend", backend)["waits_per_step"]
-            self.assertGreaterEqual(waits, 2)
-            for number in range(int(waits)):
-                with self.subTest(name, backend=backend, number=number):
-                    found = self.case(name, 2, "--backend", backend, "--drop-wait", number)
-                    self.assertEqual(found["failures"], [])
-                    self.assertNotEqual(found["races"], [])
+        for name, world in (("ddp", 2), ("fsdp", 2), ("zero1", 2), ("zero2", 2), ("zero3", 2), ("fsdp_offload", 1),
+                            ("fsdp_offload", 2), ("zero2_offload", 2), ("fsdp_disk", 2), ("zero2_disk", 2), ("zero3_disk", 2),
+                            ("zero3_quantized", 2), ("zero3_plus", 4)):
+            self.check(name, world)
+
+    def test_are_all_found_where_devices_are_connected(self):
+        for name, world in (("ddp", 2), ("hybrid", 4), ("zero2", 2), ("zero3", 2), ("zero3_quantized", 2)):
+            self.check(name, world, "--backend", "sim")
+
+    def test_are_found_one_by_one(self):
+        found = self.case("ddp", 2, "--drop-wait", 1)
+        self.assertEqual(found["failures"], [])
+        self.assertNotEqual(found["races"], [])
 
 
 class TestPrograms(Case):

@@ -4,8 +4,14 @@
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
+#include <dlfcn.h>
+#include <execinfo.h>
+
+#include <array>
 #include <atomic>
+#include <cstdio>
 #include <cstring>
+#include <span>
 
 #include "sim/capture.h"
 #include "sim/generator.h"
@@ -21,11 +27,38 @@ using c10::Stream;
 
 constexpr int kPoolStreams = 14;
 
+// Calls as addr2line takes them.
+std::string describe_wait(const EventPtr& event, int stream, std::span<void* const> calls) {
+  auto text = stream_name(stream) + " waits for " + stream_name(event->stream) + ", called from";
+  for (auto* const call : calls) {
+    Dl_info info{};
+    if (::dladdr(call, &info) == 0) continue;
+    char offset[32];
+    std::snprintf(offset, sizeof offset, "+0x%tx",
+                  static_cast<char*>(call) - static_cast<char*>(info.dli_fbase));
+    const std::string file = info.dli_fname;
+    text += " " + file.substr(file.rfind('/') + 1) + offset;
+  }
+  return text;
+}
+
 EventPtr& event_of(void* event) { return *static_cast<EventPtr*>(event); }
 
-bool is_dropped_wait() {
-  const std::lock_guard lock(runtime().mutex);
-  return runtime().dropped_wait == runtime().counters.waits++;
+constexpr int kCallsOfPlace = 5;  // those of an engine or of a group, whatever led there
+
+// Of those that order nothing new none is counted, and none need be left out.
+bool is_dropped_wait(const EventPtr& event, int stream) {
+  std::array<void*, kCallsOfPlace> calls{};
+  const int depth = ::backtrace(calls.data(), kCallsOfPlace);
+  auto& all = runtime();
+  const std::lock_guard lock(all.mutex);
+  if (!orders_anything(event, stream)) return false;
+  std::uint64_t place = 0;
+  for (int i = 0; i < depth; ++i) place = place * 1099511628211U + reinterpret_cast<std::uintptr_t>(calls[i]);
+  auto& text = all.wait_places[place];
+  if (text.empty()) text = describe_wait(event, stream, {calls.data(), static_cast<std::size_t>(depth)});
+  const bool is_of_number = all.wait_to_drop == all.counters.waits++;
+  return is_of_number || all.place_to_drop == place;
 }
 
 class SimGuard final : public c10::impl::DeviceGuardImplInterface {
@@ -88,7 +121,8 @@ class SimGuard final : public c10::impl::DeviceGuardImplInterface {
     sim::record(event_of(*event), stream_id(s));
   }
   void block(void* event, const Stream& s) const override {
-    if (event != nullptr && !is_dropped_wait()) wait_on_stream(event_of(event), stream_id(s));
+    if (event != nullptr && !is_dropped_wait(event_of(event), stream_id(s)))
+      wait_on_stream(event_of(event), stream_id(s));
   }
   bool queryEvent(void* event) const override { return event == nullptr || query(event_of(event)); }
   void synchronizeEvent(void* event) const override {

@@ -64,11 +64,38 @@ Counters counters() {
 void reset_counters() {
   const std::lock_guard lock(runtime().mutex);
   runtime().counters = {};
+  runtime().wait_places.clear();
 }
 
 void drop_wait(std::uint64_t number) {
   const std::lock_guard lock(runtime().mutex);
-  runtime().dropped_wait = number;
+  runtime().wait_to_drop = number;
+}
+
+std::vector<WaitPlace> wait_places() {
+  const std::lock_guard lock(runtime().mutex);
+  std::vector<WaitPlace> places;
+  for (const auto& [id, text] : runtime().wait_places) places.push_back({.id = id, .text = text});
+  return places;
+}
+
+void drop_waits_of(std::uint64_t place) {
+  const std::lock_guard lock(runtime().mutex);
+  runtime().place_to_drop = place;
+}
+
+void begin_trace() {
+  const std::lock_guard lock(runtime().mutex);
+  runtime().trace.emplace();
+}
+
+std::vector<Issued> take_trace() {
+  const std::lock_guard lock(runtime().mutex);
+  return std::exchange(runtime().trace, std::nullopt).value_or(std::vector<Issued>());
+}
+
+bool may_overlap(const Issued& a, const Issued& b) {
+  return a.place != b.place && a.before[b.place] < b.number && b.before[a.place] < a.number;
 }
 
 std::vector<std::string> take_host_syncs() {

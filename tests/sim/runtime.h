@@ -33,7 +33,10 @@ struct Runtime {
   std::shared_ptr<Capture> capture;  ///< the one that is under way
   int captures = 0;
   Counters counters;
-  std::optional<std::uint64_t> dropped_wait;
+  std::optional<std::uint64_t> wait_to_drop;
+  std::uint64_t place_to_drop = 0;
+  std::map<std::uint64_t, std::string> wait_places;
+  std::optional<std::vector<Issued>> trace;
   std::vector<std::string> reports;
   std::set<std::string> known_reports;
   std::vector<std::string> host_syncs;

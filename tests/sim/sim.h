@@ -47,13 +47,39 @@ struct Counters {
   std::uint64_t copies_to_host = 0;
   std::uint64_t allocations = 0;  ///< of device memory that tensors asked for
   std::uint64_t segments = 0;     ///< of those, which the allocator could not serve from what had been freed
-  std::uint64_t waits = 0;        ///< of streams for events
+  std::uint64_t waits = 0;        ///< of streams for events that were not known to be over
 };
 Counters counters();
 void reset_counters();
 
 /// Leaves out wait number `number`, from 0, as counters() counts them: a race should be reported then.
 void drop_wait(std::uint64_t number);
+
+/// A place in the program at which streams are made to wait: the calls that lead there.
+struct WaitPlace {
+  std::uint64_t id = 0;  ///< the same in processes that were forked of one
+  std::string text;      ///< such as "sim:0 stream 0 waits for sim:0 stream 3", and the calls
+};
+/// Those that waits came from since reset_counters().
+std::vector<WaitPlace> wait_places();
+/// Leaves out all waits of a place: a race should be reported then. 0: none is left out any more.
+void drop_waits_of(std::uint64_t place);
+
+/// A kernel, or a copy, as it was issued.
+struct Issued {
+  std::string op;
+  int stream = 0;                          ///< as in sim::stream()
+  std::uint64_t number = 0;                ///< in its stream
+  std::vector<std::uint64_t> before = {};  ///< by place among all streams, the last that is over before it
+  std::size_t place = 0;                   ///< of its own stream there
+};
+
+/// Notes what is issued from now on, until take_trace().
+void begin_trace();
+/// What was issued since, in that order.
+std::vector<Issued> take_trace();
+/// Whether nothing orders the two, so that they may run at once.
+bool may_overlap(const Issued& a, const Issued& b);
 
 /// Takes the names of what made the host wait for a device, in order, such as "item()".
 std::vector<std::string> take_host_syncs();

@@ -2,9 +2,11 @@
 // compares: `sim_case CASE --world N [--drop-wait K] --out FILE.json`. CASE is one of kCases: a strategy, for
 // some of them with "_offload" for what is kept on the CPU, "_disk" for what is kept on disk or "_fp16" for
 // DeepSpeed's loss scale; zero3_quantized and zero3_plus for ZeRO++ without and with secondary shards and
-// error feedback; or a precision, clip or captured, which is single or ddp with captured steps.
-// `--capture true` captures those of any other, `--kernels own` has devices take kernels of our own.
-// `--accelerator cuda` takes a real device instead, whose waits are counted by CUPTI.
+// error feedback; or a precision, clip or captured, which is single or ddp with captured steps. Each layer is
+// a unit under FSDP and ZeRO++. `--capture true` captures those of any other, `--kernels own` has devices
+// take kernels of our own. `--drop-wait each` leaves out the waits of each place in the program in its turn,
+// and lists those that were not reported. `--references FOLDER` keeps what CPUs give there, for other runs of
+// the same case. `--accelerator cuda` takes a real device instead, whose waits are counted by CUPTI.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -14,6 +16,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <limits>
 #include <map>
 #include <optional>
@@ -46,9 +49,11 @@ struct Asked {
   std::string backend = "auto";
   int world = 1;
   int drop_wait = -1;
+  bool drops_each_wait = false;
   bool is_captured = false;
   bool has_own_kernels = false;
   std::filesystem::path out;
+  std::filesystem::path references = {};
   std::filesystem::path folder = {};  // for files of a run
 };
 
@@ -59,7 +64,8 @@ struct Found {
   std::vector<std::string> races;
   double host_syncs_per_step = 0;
   std::uint64_t segments = 0;
-  double waits = 0;  // per step
+  double waits = 0;                                     // per step
+  std::map<std::string, std::string> waits_found = {};  // by place: nothing, or which was not
   std::int64_t captured_steps = 0;
   std::map<std::string, int> own_launches;  // by kernel, in steps that were not replayed
   std::string failure;
@@ -70,14 +76,15 @@ struct NetImpl : torch::nn::Module {
     first = register_module("first", torch::nn::Linear(16, 32));
     if (!is_autocast) norm = register_module("norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({32})));
     second = register_module("second", torch::nn::Linear(32, 32));
+    third = register_module("third", torch::nn::Linear(32, 32));
     head = register_module("head", torch::nn::Linear(32, 4));
   }
   // Autocast of CPUs has other lists of operators than that of devices: what is in neither is left out.
   at::Tensor forward(const at::Tensor& input) {
     const auto hidden = norm ? torch::gelu(norm(first(input))) : torch::relu(first(input));
-    return head(torch::relu(second(hidden))).to(at::kFloat);
+    return head(torch::relu(third(torch::relu(second(hidden))))).to(at::kFloat);
   }
-  torch::nn::Linear first{nullptr}, second{nullptr}, head{nullptr};
+  torch::nn::Linear first{nullptr}, second{nullptr}, third{nullptr}, head{nullptr};
   torch::nn::LayerNorm norm{nullptr};
 };
 TORCH_MODULE(Net);
@@ -87,6 +94,7 @@ std::filesystem::path config_of(const Asked& asked) {
   json zero{{"stage", 3},
             {"stage3_param_persistence_threshold", 0},
             {"stage3_max_live_parameters", 0},
+            {"leaf_module", {{"classes", {"LinearImpl"}}}},
             {"zero_quantized_weights", true},
             {"zero_quantized_gradients", true}};
   if (asked.name == "zero3_plus") {
@@ -98,19 +106,31 @@ std::filesystem::path config_of(const Asked& asked) {
   return file;
 }
 
+// Nothing for what is not FSDP's.
+std::optional<ShardingStrategy> sharding_of(const std::string& name) {
+  if (name.starts_with("fsdp")) return ShardingStrategy::kFullShard;
+  if (name == "shard_grad_op") return ShardingStrategy::kShardGradOp;
+  if (name == "no_shard") return ShardingStrategy::kNoShard;
+  if (name == "hybrid") return ShardingStrategy::kHybridShard;
+  if (name == "hybrid_grad_op") return ShardingStrategy::kHybridShardZero2;
+  return std::nullopt;
+}
+
 StrategyOptions strategy_of(const Asked& asked, const std::string& accelerator) {
   const auto& name = asked.name;
   const auto backend = accelerator == "cpu" ? "auto" : asked.backend;
   const bool is_on_disk = name.ends_with("_disk");
   const bool is_offloaded = name.ends_with("_offload") || is_on_disk;
-  if (name.starts_with("fsdp"))
-    return Fsdp{.cpu_offload = is_offloaded,
-                .offload_dir = is_on_disk ? asked.folder : std::filesystem::path(),
-                .process_group_backend = backend};
+  if (const auto sharding = sharding_of(name))
+    return Fsdp{
+        .sharding_strategy = *sharding,
+        .device_mesh = name.starts_with("hybrid") ? std::vector{2, asked.world / 2} : std::vector<int>(),
+        .auto_wrap_policy = WrapPolicy::type_names({"Linear"}),
+        .cpu_offload = is_offloaded,
+        .offload_dir = is_on_disk ? asked.folder : std::filesystem::path(),
+        .process_group_backend = backend};
   if (name == "zero3_quantized" || name == "zero3_plus")
     return DeepSpeed{.config = config_of(asked), .process_group_backend = backend};
-  if (name == "no_shard")
-    return Fsdp{.sharding_strategy = ShardingStrategy::kNoShard, .process_group_backend = backend};
   if (name.starts_with("zero")) {
     const auto offload_to = is_on_disk ? deepspeed::OffloadDevice::kNvme : deepspeed::OffloadDevice::kCpu;
     return DeepSpeed{.stage = name[4] - '0',
@@ -144,6 +164,58 @@ std::string bytes_of(const at::Tensor& tensor) {
   return {static_cast<const char*>(host.const_data_ptr()), host.nbytes()};
 }
 
+// What a step that is captured, or not, does from its first call on.
+using Step = std::function<void()>;
+
+constexpr int kStepsToCapture = 3;  // before the one that is captured
+
+std::string joined(const std::vector<std::string>& lines) {
+  std::string text;
+  for (const auto& line : lines) text += (text.empty() ? "" : "; ") + line;
+  return text;
+}
+
+// What is reported in a few steps of which one lacks the waits of a place.
+struct Trial {
+  std::string before;  // that step
+  std::string after;
+  std::vector<WaitPlace> places = {};  // in that step
+};
+
+// It is the step that a CapturedStep captures.
+Trial step_without(const Step& step, std::uint64_t place) {
+  for (int i = 1; i < kStepsToCapture; ++i) step();
+  take_reports();  // of an earlier trial
+  step();
+  Trial trial{.before = joined(take_reports()), .after = {}};
+  drop_waits_of(place);
+  reset_counters();
+  step();
+  drop_waits_of(0);
+  trial.places = wait_places();
+  step();
+  trial.after = joined(take_reports());
+  return trial;
+}
+
+// Leaves out the waits of each place in a step in its turn, each time of a new step. `refusal` says why the
+// latest was not captured. Ranks may have other places, and take as many steps as the one that has most.
+void check_waits(const Fabric& fabric, const std::function<Step()>& make_step,
+                 const std::function<std::string()>& refusal, Found& found) {
+  const auto whole = step_without(make_step(), 0);
+  auto noise = whole.before + whole.after;
+  const auto count = whole.places.size();
+  found.waits = fabric.all_reduce(static_cast<double>(count), ReduceOp::kMax);
+  for (std::size_t i = 0; i < static_cast<std::size_t>(found.waits); ++i) {
+    const auto trial = step_without(make_step(), i < count ? whole.places[i].id : 0);
+    noise += trial.before;
+    const bool is_found = !trial.after.empty() || refusal().find("does not wait for") != std::string::npos;
+    if (i < count)
+      found.waits_found[std::to_string(whole.places[i].id)] = is_found ? "" : whole.places[i].text;
+  }
+  if (!noise.empty()) found.failure = "where no wait is left out, there is: " + noise;
+}
+
 Found train(const Asked& asked, const std::string& accelerator) {
   Found found;
   const bool on_sim = accelerator == "sim";
@@ -165,18 +237,32 @@ Found train(const Asked& asked, const std::string& accelerator) {
     inputs.push_back(torch::randn({8, 16}));
     targets.push_back(torch::randn({8, 4}));
   }
-  auto train_on = fabric.capture<Example>([&](const Example& batch) {
-    optimizer->zero_grad();
-    at::Tensor loss;
-    {
-      const auto autocast = fabric.autocast();
-      loss = torch::mse_loss(model->forward(batch.data), batch.target);
-    }
-    fabric.backward(loss);
-    if (asked.name == "clip") fabric.strategy().clip_gradients_lazily(*optimizer, {.value = 0.5});
-    optimizer->step();
-    return loss.detach();
-  });
+  const auto capture = [&] {
+    return fabric.capture<Example>(
+        [&](const Example& batch) {
+          optimizer->zero_grad();
+          at::Tensor loss;
+          {
+            const auto autocast = fabric.autocast();
+            loss = torch::mse_loss(model->forward(batch.data), batch.target);
+          }
+          fabric.backward(loss);
+          if (asked.name == "clip") fabric.strategy().clip_gradients_lazily(*optimizer, {.value = 0.5});
+          optimizer->step();
+          return loss.detach();
+        },
+        kStepsToCapture);
+  };
+  auto train_on = capture();
+  if (on_sim && asked.drops_each_wait) {
+    const auto make_step = [&]() -> Step {
+      train_on = capture();
+      return [&] { train_on(fabric.to_device(Example{inputs[0], targets[0]})); };
+    };
+    check_waits(
+        fabric, make_step, [&] { return train_on.refusal(); }, found);
+    return found;
+  }
   std::optional<lockstep::detail::HostWaits> waits;
   for (int step = 0; step < kSteps; ++step) {
     if (accelerator == "cuda" && step == kWarmUp) waits.emplace();
@@ -243,6 +329,7 @@ pid_t start_rank(const Asked& asked, const std::string& accelerator, int rank, i
                     {"host_syncs_per_step", found.host_syncs_per_step},
                     {"segments", found.segments},
                     {"waits", found.waits},
+                    {"waits_found", found.waits_found},
                     {"captured_steps", found.captured_steps},
                     {"own_launches", found.own_launches},
                     {"failure", found.failure}};
@@ -290,8 +377,39 @@ double loss_in(const json& result, std::size_t step) {
   return loss.is_null() ? std::numeric_limits<double>::infinity() : loss.get<double>();
 }
 
+// What CPUs give, from the folder of references where it is there.
+std::vector<json> run_on_cpus(const Asked& asked) {
+  if (asked.references.empty()) return run_ranks(asked, "cpu");
+  const auto file =
+      asked.references / (asked.name + "_" + asked.optimizer + "_" + std::to_string(asked.world));
+  if (std::filesystem::exists(file)) return json::parse(std::ifstream(file)).get<std::vector<json>>();
+  auto results = run_ranks(asked, "cpu");
+  std::ofstream(file) << json(results);
+  return results;
+}
+
+// A place that some ranks have found is found: those that have nothing there need no wait.
+json drop_each_wait(const Asked& asked) {
+  std::map<std::string, std::string> waits;
+  std::set<std::string> missing, failures;
+  for (const auto& result : run_ranks(asked, asked.accelerator)) {
+    for (const auto& [place, text] : result.value("waits_found", std::map<std::string, std::string>())) {
+      const auto [row, is_new] = waits.emplace(place, text);
+      if (!is_new && text.empty()) row->second.clear();
+    }
+    if (result["failure"] != "") failures.insert(result["failure"].get<std::string>());
+  }
+  for (const auto& [place, text] : waits)
+    if (!text.empty()) missing.insert(text);
+  return {{"case", asked.name},
+          {"world", asked.world},
+          {"failures", failures},
+          {"waits", waits.size()},
+          {"waits_not_found", missing}};
+}
+
 json compare(const Asked& asked) {
-  const auto cpu = run_ranks(asked, "cpu");
+  const auto cpu = run_on_cpus(asked);
   const auto sim = run_ranks(asked, asked.accelerator);
   bool is_equal = true;
   std::set<std::string> races, failures;
@@ -328,11 +446,11 @@ json compare(const Asked& asked) {
 int usage() {
   std::fprintf(
       stderr,
-      "usage: sim_case single|ddp|no_shard|(fsdp|zero1|zero2|zero3)[_offload|_disk]|(zero1|zero2|zero3)_fp16|"
+      "usage: sim_case single|ddp|no_shard|shard_grad_op|hybrid|hybrid_grad_op|"
+      "(fsdp|zero1|zero2|zero3)[_offload|_disk]|(zero1|zero2|zero3)_fp16|"
       "zero3_quantized|zero3_plus|bf16|fp16|clip|captured "
       "--world N [--capture true] [--optimizer adamw|lamb|muon] [--backend auto|sim|nccl] [--kernels own] "
-      "[--drop-wait K] "
-      "[--accelerator sim|cuda] "
+      "[--drop-wait K|each] [--references FOLDER] [--accelerator sim|cuda] "
       "--out FILE.json\n");
   return 2;
 }
@@ -346,7 +464,8 @@ int main(int argc, char** argv) {
       "single",        "ddp",           "fsdp",          "zero1",      "zero2",           "zero3",
       "bf16",          "fp16",          "clip",          "captured",   "no_shard",        "fsdp_offload",
       "zero1_offload", "zero2_offload", "zero3_offload", "zero1_fp16", "zero2_fp16",      "zero3_fp16",
-      "fsdp_disk",     "zero1_disk",    "zero2_disk",    "zero3_disk", "zero3_quantized", "zero3_plus"};
+      "fsdp_disk",     "zero1_disk",    "zero2_disk",    "zero3_disk", "zero3_quantized", "zero3_plus",
+      "shard_grad_op", "hybrid",        "hybrid_grad_op"};
   Asked asked;
   if (argc < 2 || !kCases.contains(argv[1])) return usage();
   asked.name = argv[1];
@@ -355,8 +474,12 @@ int main(int argc, char** argv) {
     const std::string flag = argv[i];
     if (flag == "--world")
       asked.world = std::atoi(argv[i + 1]);
+    else if (flag == "--drop-wait" && std::string_view(argv[i + 1]) == "each")
+      asked.drops_each_wait = true;
     else if (flag == "--drop-wait")
       asked.drop_wait = std::atoi(argv[i + 1]);
+    else if (flag == "--references")
+      asked.references = argv[i + 1];
     else if (flag == "--accelerator")
       asked.accelerator = argv[i + 1];
     else if (flag == "--optimizer")
@@ -373,6 +496,7 @@ int main(int argc, char** argv) {
       return usage();
   }
   if (asked.out.empty() || asked.world < 1 || asked.world > 4) return usage();
-  std::ofstream(asked.out) << compare(asked).dump(2) << "\n";
+  std::ofstream(asked.out) << (asked.drops_each_wait ? drop_each_wait(asked) : compare(asked)).dump(2)
+                           << "\n";
   return 0;
 }

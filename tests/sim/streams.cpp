@@ -100,6 +100,12 @@ void issue(int stream, const Kernel& kernel, int graph) {
   join(thread.clock, all.host);
   const auto number = ++thread.clock[stream];
   ++all.counters.kernels;
+  if (all.trace)
+    all.trace->push_back({.op = kernel.op,
+                          .stream = stream % kStreamsPerDevice,
+                          .number = number,
+                          .before = {thread.clock.begin(), thread.clock.end()},
+                          .place = static_cast<std::size_t>(stream)});
   std::vector<std::shared_ptr<Arrival>> before;
   std::set<std::pair<int, std::uint64_t>> named;
   for (const auto& span : kernel.spans) {
@@ -171,6 +177,7 @@ void enqueue(int stream, Kernel kernel) {
 
 void record(const EventPtr& event, int stream) {
   const std::lock_guard lock(runtime().mutex);
+  event->stream = stream;
   if (is_captured(stream)) return runtime().capture->add_record(event, stream);
   issue_record(event, stream);
 }
@@ -184,6 +191,17 @@ void wait_on_stream(const EventPtr& event, int stream) {
   TORCH_CHECK(!is_of_capture, "sim: ", stream_name(stream),
               " waits for an event that was recorded in a graph");
   issue_wait(event, stream);
+}
+
+bool orders_anything(const EventPtr& event, int stream) {
+  auto& all = runtime();
+  if (all.capture && event->capture == all.capture->id()) return all.capture->orders_anything(*event, stream);
+  auto known = stream_thread(stream).clock;
+  join(known, all.host);
+  auto together = known;
+  const std::lock_guard lock(event->mutex);
+  join(together, event->clock);
+  return together != known;
 }
 
 bool query(const EventPtr& event) {

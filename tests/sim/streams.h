@@ -63,6 +63,7 @@ struct Event {
   std::uint64_t issued = 0;  ///< number of the last record
   std::uint64_t done = 0;
   VectorClock clock{};
+  int stream = 0;   ///< of the last record; guarded by Runtime::mutex
   int capture = 0;  ///< where the last record was captured, or 0
   std::size_t captured_record = 0;
 };
@@ -96,6 +97,8 @@ int exchange_stream(int device, int number);
 void enqueue(int stream, Kernel kernel);
 void record(const EventPtr& event, int stream);
 void wait_on_stream(const EventPtr& event, int stream);
+/// Whether `stream` comes to know anything when it waits for the event. With Runtime::mutex held.
+bool orders_anything(const EventPtr& event, int stream);
 /// Whether the event has come to pass; the host then knows what happened before it.
 bool query(const EventPtr& event);
 

@@ -36,6 +36,8 @@ class QueuedPending final : public Pending {
       : lane_(std::move(lane)), task_(std::move(task)) {}
 
   void wait() override { lane_->queue.wait(*task_); }
+  /// It is carried out in any case, and nobody waits for it now.
+  void rely_on() { lane_->queue.rely_on(*task_); }
   bool is_completed() const override { return lane_->queue.is_done(*task_); }
 
  private:
@@ -53,6 +55,7 @@ class StagedPending final : public Pending {
 
   void wait() override {
     if (!staged_->has_gate() || carried_.is_completed()) carried_.wait();
+    carried_.rely_on();
     staged_->order_outputs();
     staged_->release_device_tensors();
   }
@@ -76,7 +79,7 @@ class DevicePending final : public Pending {
 
   // `checked` compares the call with those of other ranks; null where that is done. `check` throws what the
   // group has failed with. `recording` is the step that the call is part of, if there is one.
-  DevicePending(std::shared_ptr<DeviceCall> call, std::shared_ptr<Pending> checked, Check check,
+  DevicePending(std::shared_ptr<DeviceCall> call, std::shared_ptr<QueuedPending> checked, Check check,
                 const StepRecording* recording)
       : call_(std::move(call)),
         checked_(std::move(checked)),
@@ -87,6 +90,7 @@ class DevicePending final : public Pending {
   void wait() override {
     if (recording_ != nullptr && StepRecording::current() != recording_) return;
     check_();
+    if (checked_) checked_->rely_on();
     call_->order_outputs();
   }
   // An abort, too, ends the device's part.
@@ -102,7 +106,7 @@ class DevicePending final : public Pending {
 
  private:
   std::shared_ptr<DeviceCall> call_;
-  std::shared_ptr<Pending> checked_;
+  std::shared_ptr<QueuedPending> checked_;
   Check check_;
   const StepRecording* recording_;
 };
@@ -282,6 +286,9 @@ ConnectedGroup::ConnectedGroup(const TransportRow& row, GroupContext context, co
 }
 
 ConnectedGroup::~ConnectedGroup() {
+  if (is_all_well()) {
+    for (const auto& lane : lanes()) lane->queue.finish_relied_on();
+  }
   const bool in_peace = is_left_in_peace();
   const bool is_of_all = identity().name.empty();
   if (in_peace && is_of_all)
@@ -291,9 +298,13 @@ ConnectedGroup::~ConnectedGroup() {
 }
 
 // A rank that unwinds, or has said that it fails, does not wait for others, who are told of its failure.
-bool ConnectedGroup::is_left_in_peace() const {
+bool ConnectedGroup::is_all_well() const {
   return home_.is_this() && std::uncaught_exceptions() == 0 &&
-         rank_status().outcome.load() <= RankOutcome::kDone &&
+         rank_status().outcome.load() <= RankOutcome::kDone;
+}
+
+bool ConnectedGroup::is_left_in_peace() const {
+  return is_all_well() &&
          std::ranges::all_of(lanes(), [](const auto& lane) { return lane->queue.is_idle(); });
 }
 
@@ -350,7 +361,7 @@ std::shared_ptr<Pending> ConnectedGroup::start_by_devices(Collective collective)
   }
   const auto call = link_->post(collective);
   if (recording != nullptr) recording->before_replay(check);
-  std::shared_ptr<Pending> checked;
+  std::shared_ptr<QueuedPending> checked;
   if (!is_first && agreement_)
     checked = std::make_shared<QueuedPending>(
         collectives_, check_beside(described(std::move(collective)), call, recording == nullptr));
@@ -430,8 +441,12 @@ std::shared_ptr<Pending> ConnectedGroup::record_staged(StepRecording& recording,
     device_failure_->rethrow();
     retired_->clear();
   });
-  recording.post([this, staged] { push_staged(*lane_of(staged->on_host()), staged); },
-                 [staged] { staged->open_gate(); });
+  recording.post(
+      [this, staged] {
+        const auto lane = lane_of(staged->on_host());
+        lane->queue.rely_on(*push_staged(*lane, staged));
+      },
+      [staged] { staged->open_gate(); });
   return std::make_shared<RecordedPending>(recording, std::move(staged));
 }
 

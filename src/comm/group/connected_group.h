@@ -99,6 +99,7 @@ class ConnectedGroup final : public Group {
   [[noreturn]] void rethrow(const Lane& lane, const char* name) const;
 
   bool has_failed() const;
+  bool is_all_well() const;
   bool is_left_in_peace() const;
   void drain();
   void end(bool in_peace);

@@ -41,6 +41,7 @@ struct ProgressQueue::State {
   std::mutex mutex;  // guards all below
   std::condition_variable_any changed;
   std::deque<std::shared_ptr<Task>> queue;
+  std::shared_ptr<Task> under_way;  // of the queue; run() has none where it found it empty
   bool is_busy = false;
   bool has_worker = false;
   std::exception_ptr closed;
@@ -56,6 +57,9 @@ struct ProgressQueue::State {
   bool run_if_idle(c10::function_ref<void()> body);
   void wait(Task& task);
   bool is_done(const Task& task);
+  void rely_on(Task& task);
+  bool owes() const;
+  void finish_relied_on();
   bool close(const std::exception_ptr& reason);
   void work(const std::stop_token& stop);
 };
@@ -69,9 +73,11 @@ std::shared_ptr<ProgressQueue::Task> ProgressQueue::State::enqueue(Body body) {
 }
 
 void ProgressQueue::State::run_front(std::unique_lock<std::mutex>& lock) {
-  const auto task = queue.front();
+  const auto task = under_way = queue.front();
   queue.pop_front();
-  finish(*task, run_unlocked(lock, task->body_));
+  const auto error = run_unlocked(lock, task->body_);
+  under_way = nullptr;
+  finish(*task, error);
 }
 
 // Returns what `body` threw, or null.
@@ -126,6 +132,29 @@ void ProgressQueue::State::wait(Task& task) {
 bool ProgressQueue::State::is_done(const Task& task) {
   const std::lock_guard lock(mutex);
   return task.is_done_;
+}
+
+void ProgressQueue::State::rely_on(Task& task) {
+  const std::lock_guard lock(mutex);
+  task.is_relied_on_ = true;
+}
+
+// With the mutex held.
+bool ProgressQueue::State::owes() const {
+  return (under_way && under_way->is_relied_on_) ||
+         std::ranges::any_of(queue, [](const auto& task) { return task->is_relied_on_; });
+}
+
+void ProgressQueue::State::finish_relied_on() {
+  const Counted waiter(waiters);
+  std::unique_lock lock(mutex);
+  while (owes()) {
+    if (has_work()) {
+      run_front(lock);
+    } else {
+      changed.wait(lock, [&] { return !owes() || has_work(); });
+    }
+  }
 }
 
 bool ProgressQueue::State::close(const std::exception_ptr& reason) {
@@ -185,6 +214,10 @@ void ProgressQueue::wait(Task& task) {
 }
 
 bool ProgressQueue::is_done(const Task& task) const { return state_->is_done(task); }
+
+void ProgressQueue::rely_on(Task& task) { state_->rely_on(task); }
+
+void ProgressQueue::finish_relied_on() { state_->finish_relied_on(); }
 
 bool ProgressQueue::is_awaited() const { return state_->waiters > 0; }
 

@@ -40,6 +40,7 @@ class LOCKSTEP_API ProgressQueue {
     std::function<void()> body_;
     std::exception_ptr error_;
     bool is_done_ = false;
+    bool is_relied_on_ = false;
   };
 
   ProgressQueue();
@@ -61,6 +62,12 @@ class LOCKSTEP_API ProgressQueue {
   void wait(Task& task);
 
   bool is_done(const Task& task) const;
+
+  /// Whoever issued `task` goes on as if it was done, as a device waits for it: it must not be given up.
+  void rely_on(Task& task);
+  /// Blocks until nothing that is relied on is queued or under way in another thread, running the queue
+  /// meanwhile. Does not throw what tasks threw.
+  void finish_relied_on();
 
   /// Whether a thread is in run() or wait().
   bool is_awaited() const;

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include <c10/core/StreamGuard.h>
+
 #include <lockstep/device/torch_device.h>
 #include <lockstep/torch.h>
 
@@ -165,17 +167,27 @@ void FlatGradient::land(MemoryPool& pool) {
   at::Tensor flags;
   if (std::ranges::count(is_filled_, false) > 0)
     flags = chunk_.narrow(0, elements, flags_).to(at::kCPU, at::kFloat);
-  for (std::size_t i = 0; i < flat_.members().size(); ++i) {
-    const auto& piece = flat_.place(i);
-    const bool is_used = is_filled_[i] || flags.data_ptr<float>()[i] != 0;
-    if (is_used) take_average(i, chunk_.narrow(0, piece.offset, piece.count));
+  const auto take_averages = [&] {
+    for (std::size_t i = 0; i < flat_.members().size(); ++i) {
+      const auto& piece = flat_.place(i);
+      const bool is_used = is_filled_[i] || flags.data_ptr<float>()[i] != 0;
+      if (is_used) take_average(i, chunk_.narrow(0, piece.offset, piece.count));
+    }
+  };
+  if (!flat_.memory().is_on_host()) {
+    take_averages();
+    return give_back(pool);
   }
-  give_back(pool);
+  {
+    const c10::StreamGuard beside(flat_.memory().begin_copies());
+    take_averages();
+  }
+  give_back(pool, flat_.memory().mark_copies());
 }
 
-void FlatGradient::give_back(MemoryPool& pool) {
+void FlatGradient::give_back(MemoryPool& pool, std::shared_ptr<c10::Event> last_use) {
   if (row_.defined() && !row_.is_same(chunk_)) pool.give(std::move(row_));
-  if (chunk_.defined() && !chunk_.is_same(averages_)) pool.give(std::move(chunk_));
+  if (chunk_.defined() && !chunk_.is_same(averages_)) pool.give(std::move(chunk_), std::move(last_use));
   row_.reset();
   chunk_.reset();
 }

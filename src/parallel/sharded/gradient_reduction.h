@@ -132,7 +132,8 @@ class FlatGradient {
   void fill(std::size_t member, const at::Tensor& gradient);
   const at::Tensor& own_flags();
   void fill_flags();
-  void give_back(MemoryPool& pool);
+  /// `last_use`: of the chunk, by another stream.
+  void give_back(MemoryPool& pool, std::shared_ptr<c10::Event> last_use = nullptr);
   void take_average(std::size_t member, const at::Tensor& average);
 
   FlatParameter& flat_;

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include <c10/core/StreamGuard.h>
+
 #include <lockstep/comm/packed_collectives.h>
 #include <lockstep/torch.h>
 
@@ -57,17 +59,31 @@ RowGather::RowGather(const ShardMesh& mesh, std::int64_t shard_elements, at::Sca
 void RowGather::start(MemoryPool& pool, const at::Tensor& shard, const at::Tensor& row, std::int64_t number) {
   const torch::NoGradGuard no_grad;
   row_ = row;
-  if (mesh_.gather.size() == 1) {
-    return memory_.is_on_host() ? memory_.copy_to_device(shard, row) : void(row.copy_(shard));
-  }
+  if (memory_.is_on_host() && !has_secondary_) return start_from_host(pool, shard, number);
+  if (mesh_.gather.size() == 1) return void(row.copy_(shard));
   travelling_ = is_quantized_ ? pool.take(format_.bytes() * mesh_.shards(), at::kByte) : row;
   work_ = has_secondary_ ? all_gather_flat_async(mesh_.gather_near, travelling_, secondary_, number)
                          : all_gather_flat_async(mesh_.gather, travelling_, part_of(pool, shard), number);
 }
 
+// What is computed meanwhile waits for neither the copy nor the collective that takes it.
+void RowGather::start_from_host(MemoryPool& pool, const at::Tensor& shard, std::int64_t number) {
+  const bool is_whole = mesh_.gather.size() == 1;
+  const auto source = is_whole ? shard : part_on_host(shard);
+  if (!is_whole) {
+    travelling_ = is_quantized_ ? pool.take(format_.bytes() * mesh_.shards(), at::kByte) : row_;
+    part_ = pool.take(source.numel(), is_quantized_ ? at::kByte : dtype_);
+  }
+  const c10::StreamGuard beside(memory_.begin_copies());
+  memory_.copy_to_device(source, is_whole ? row_ : part_);
+  if (is_whole)
+    copied_ = memory_.mark_copies();
+  else
+    work_ = all_gather_flat_async(mesh_.gather, travelling_, part_, number);
+}
+
 // This rank's part of what travels.
 at::Tensor RowGather::part_of(MemoryPool& pool, const at::Tensor& shard) {
-  if (memory_.is_on_host()) return part_from_host(pool, shard);
   if (!changes(shard.scalar_type())) return shard;
   if (narrow_ != nullptr) return narrow_->current();
   if (is_quantized_) {
@@ -81,17 +97,11 @@ at::Tensor RowGather::part_of(MemoryPool& pool, const at::Tensor& shard) {
 }
 
 // Quantised there, it is a quarter of the bytes.
-at::Tensor RowGather::part_from_host(MemoryPool& pool, const at::Tensor& shard) {
-  if (is_quantized_) {
-    const auto record = at::empty({format_.bytes()}, at::TensorOptions(at::kByte).pinned_memory(true));
-    format_.write(shard, record);
-    part_ = pool.take(format_.bytes(), at::kByte);
-    memory_.copy_to_device(record, part_);
-  } else {
-    part_ = pool.take(shard.numel(), dtype_);
-    memory_.copy_to_device(narrow_ != nullptr ? narrow_->current() : shard, part_);
-  }
-  return part_;
+at::Tensor RowGather::part_on_host(const at::Tensor& shard) const {
+  if (!is_quantized_) return narrow_ != nullptr ? narrow_->current() : shard;
+  auto record = at::empty({format_.bytes()}, at::TensorOptions(at::kByte).pinned_memory(true));
+  format_.write(shard, record);
+  return record;
 }
 
 void RowGather::finish(MemoryPool& pool) {
@@ -105,6 +115,7 @@ void RowGather::finish(MemoryPool& pool) {
 void RowGather::wait() {
   work_.wait();
   work_ = {};
+  if (const auto copied = std::exchange(copied_, nullptr)) memory_.order_after(*copied);
 }
 
 void RowGather::drop(MemoryPool& pool) {

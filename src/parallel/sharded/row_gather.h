@@ -102,7 +102,8 @@ class RowGather {
 
  private:
   at::Tensor part_of(MemoryPool& pool, const at::Tensor& shard);
-  at::Tensor part_from_host(MemoryPool& pool, const at::Tensor& shard);
+  void start_from_host(MemoryPool& pool, const at::Tensor& shard, std::int64_t number);
+  at::Tensor part_on_host(const at::Tensor& shard) const;
   void wait();
   void land(MemoryPool& pool);
   at::Tensor own_slice() const;
@@ -118,6 +119,7 @@ class RowGather {
 
   at::Tensor row_, travelling_, part_;  // while gathering
   Work work_;
+  std::shared_ptr<c10::Event> copied_;  // from the host to the row, without a collective
 };
 
 }  // namespace lockstep::detail

@@ -24,6 +24,9 @@ at::Tensor flat_zeros(std::int64_t elements, at::ScalarType dtype, at::Device de
   return at::zeros({elements}, at::TensorOptions(device).dtype(dtype));
 }
 
+// Buffers alike that other streams still use, before one of them is waited for.
+constexpr std::ptrdiff_t kMostBusy = 2;
+
 at::TensorOptions page_locked(at::ScalarType dtype) {
   return at::TensorOptions(at::kCPU).dtype(dtype).pinned_memory(true);
 }
@@ -31,13 +34,16 @@ at::TensorOptions page_locked(at::ScalarType dtype) {
 }  // namespace
 
 at::Tensor MemoryPool::take(std::int64_t elements, at::ScalarType dtype) {
-  const auto fits = [&](const at::Tensor& buffer) {
-    return buffer.numel() == elements && buffer.scalar_type() == dtype;
+  const auto fits = [&](const Free& free) {
+    return free.buffer.numel() == elements && free.buffer.scalar_type() == dtype;
   };
-  const auto found = std::ranges::find_if(free_, fits);
+  const auto is_idle = [&](const Free& free) { return fits(free) && !free.last_use; };
+  auto found = std::ranges::find_if(free_, is_idle);
+  if (found == free_.end() && std::ranges::count_if(free_, fits) >= kMostBusy)
+    found = std::ranges::find_if(free_, fits);  // the first that was given back
   at::Tensor buffer;
   if (found != free_.end()) {
-    buffer = std::move(*found);
+    buffer = leave(std::move(*found));
     free_.erase(found);
     kept_ -= static_cast<std::int64_t>(buffer.nbytes());
   } else {
@@ -46,24 +52,37 @@ at::Tensor MemoryPool::take(std::int64_t elements, at::ScalarType dtype) {
   }
   in_use_ += static_cast<std::int64_t>(buffer.nbytes());
   peak_ = std::max(peak_, in_use_);
-  limit_ = std::max(limit_, in_use_);
+  std::int64_t busy = 0;
+  for (const auto& free : free_) busy += free.last_use ? static_cast<std::int64_t>(free.buffer.nbytes()) : 0;
+  limit_ = std::max(limit_, in_use_ + busy);
   // Sizes that are asked for no more make room for those that are.
   while (!free_.empty() && in_use_ + kept_ > limit_) {
-    kept_ -= static_cast<std::int64_t>(free_.front().nbytes());
+    kept_ -= static_cast<std::int64_t>(free_.front().buffer.nbytes());
+    leave(std::move(free_.front()));
     free_.erase(free_.begin());
   }
   return buffer;
 }
 
-void MemoryPool::give(at::Tensor buffer) {
+// Also where it goes to LibTorch's allocator, which knows the current stream's uses alone.
+at::Tensor MemoryPool::leave(Free free) const {
+  if (free.last_use) free.last_use->block(current_stream(device_));
+  return std::move(free.buffer);
+}
+
+void MemoryPool::forget_uses() {
+  for (auto& free : free_) free.last_use.reset();
+}
+
+void MemoryPool::give(at::Tensor buffer, std::shared_ptr<c10::Event> last_use) {
   const auto bytes = static_cast<std::int64_t>(buffer.nbytes());
   in_use_ -= bytes;
   kept_ += bytes;
-  free_.push_back(std::move(buffer));
+  free_.push_back({.buffer = std::move(buffer), .last_use = std::move(last_use)});
 }
 
 void MemoryPool::forget_peak() {
-  free_.clear();
+  for (auto& free : std::exchange(free_, {})) leave(std::move(free));
   kept_ = 0;
   limit_ = in_use_;
 }
@@ -97,6 +116,20 @@ at::Tensor ShardMemory::row_zeros(std::int64_t elements, at::ScalarType dtype) c
   return flat_zeros(elements, dtype, device_);
 }
 
+// The host's part of them would be of the recorded step alone.
+c10::Stream ShardMemory::begin_copies() const {
+  refuse_in_recording("a step whose parameters are offloaded to the CPU");
+  const auto stream = offload_stream(device_);
+  order_streams(current_stream(device_), stream);
+  return stream;
+}
+
+std::shared_ptr<c10::Event> ShardMemory::mark_copies() const {
+  auto event = std::make_shared<c10::Event>(device_.type());
+  event->record(offload_stream(device_));
+  return event;
+}
+
 // Other types are converted on the host: a copy that converts would wait.
 void ShardMemory::copy_to_device(const at::Tensor& shard, const at::Tensor& to) {
   if (staging_) return staging_->to_device(shard, to);
@@ -120,9 +153,7 @@ void ShardMemory::await_device() {
   if (!is_on_host_ || !std::exchange(is_awaited_, false)) return;
   refuse_in_recording("a step of an optimizer that is offloaded to the CPU");
   if (staging_) return staging_->land();
-  c10::Event issued(device_.type());
-  issued.record(current_stream(device_));
-  issued.synchronize();
+  mark_copies()->synchronize();
 }
 
 at::Tensor ShardMemory::zeros(std::int64_t elements, at::ScalarType dtype) {

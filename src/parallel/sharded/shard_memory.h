@@ -8,8 +8,11 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Event.h>
+#include <c10/core/Stream.h>
 
 #include <lockstep/comm/communicator.h>
+#include <lockstep/device/torch_device.h>
 #include <lockstep/parallel/sharded/sharding_plan.h>
 
 #include "device/pinned_staging.h"
@@ -25,8 +28,12 @@ class MemoryPool {
 
   /// A flat tensor; its contents are what they are. On a device: for what is ordered by the current stream.
   at::Tensor take(std::int64_t elements, at::ScalarType dtype);
-  /// Takes back what take() gave; nobody may use it any more.
-  void give(at::Tensor buffer);
+  /// Takes back what take() gave; nobody may use it any more. Where `last_use` is given, another stream still
+  /// does until then: whoever takes it waits for that on the current stream.
+  void give(at::Tensor buffer, std::shared_ptr<c10::Event> last_use = nullptr);
+
+  /// The host has waited for all that other streams did with what was given back.
+  void forget_uses();
 
   /// What was needed until now says nothing about what will be: keeps nothing of it.
   void forget_peak();
@@ -37,8 +44,15 @@ class MemoryPool {
   std::int64_t bytes() const { return in_use_ + kept_; }
 
  private:
+  struct Free {
+    at::Tensor buffer;
+    std::shared_ptr<c10::Event> last_use;
+  };
+
+  at::Tensor leave(Free free) const;
+
   at::Device device_;
-  std::vector<at::Tensor> free_;
+  std::vector<Free> free_;
   std::int64_t in_use_ = 0;
   std::int64_t peak_ = 0;
   std::int64_t limit_ = 0;  // of in_use_ and kept_ together
@@ -72,13 +86,20 @@ class ShardMemory {
   /// The same for what lies beside rows.
   at::Tensor row_zeros(std::int64_t elements, at::ScalarType dtype) const;
 
+  /// Of shards on the host: the stream for their copies, after what was issued to the current one until now.
+  /// It works beside what the current one is given next.
+  c10::Stream begin_copies() const;
+  /// Comes to pass when all copies are done that were issued until now.
+  std::shared_ptr<c10::Event> mark_copies() const;
+  /// Makes the current stream wait for such an event.
+  void order_after(const c10::Event& copied) const { copied.block(current_stream(device_)); }
+
   /// Copies what lies on the host, such as a shard, to `to`, on the device: in the order of the current
   /// stream, which reads page-locked memory until await_device().
   void copy_to_device(const at::Tensor& shard, const at::Tensor& to);
   /// Copies what lies beside rows to `shard`: on the host it has it after await_device().
   void copy_to_shard(const at::Tensor& from, const at::Tensor& shard);
-  /// Where shards are on the host: blocks until the device has read and written what was issued of them on
-  /// the current stream.
+  /// Where shards are on the host: blocks until all copies are done.
   void await_device();
 
  private:

@@ -37,8 +37,8 @@ struct PieceRef {
   std::size_t member;
 };
 
-/// `mine` has a row for each block of kGradNormBlock elements of this rank's `pieces`, in order; returns every
-/// shard's, in the order of pieces and, within one, of elements. All pieces have gradients. Collective;
+/// `mine` has a row for each block of kGradNormBlock elements of this rank's `pieces`, in order; returns
+/// every shard's, in the order of pieces and, within one, of elements. All pieces have gradients. Collective;
 /// blocking for tensors of the CPU.
 at::Tensor joined_blocks(std::span<const PieceRef> pieces, const at::Tensor& mine, const Communicator& comm);
 
@@ -101,6 +101,7 @@ struct ShardedEngine::Impl {
   void begin(const at::Tensor& loss);
   void finish();
   void abandon() noexcept;
+  void await_device();
   void end_pass();
   void broadcast_buffers() const;
   /// Of captured steps: nothing is gathered any more, and no memory that a recording has used is used again.

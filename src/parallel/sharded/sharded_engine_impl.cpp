@@ -227,8 +227,13 @@ void ShardedEngine::Impl::begin(const at::Tensor& loss) {
 
 void ShardedEngine::Impl::finish() {
   gradients->finish();
-  memory.await_device();
+  await_device();
   end_pass();
+}
+
+void ShardedEngine::Impl::await_device() {
+  memory.await_device();
+  if (memory.is_on_host()) pool.forget_uses();
 }
 
 void ShardedEngine::Impl::abandon() noexcept {

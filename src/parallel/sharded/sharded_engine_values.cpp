@@ -69,10 +69,10 @@ TensorShard ShardedEngine::shard_of(const std::string& name, const at::Tensor& e
 
 void ShardedEngine::forget_gathered() {
   impl_->residency.release_all();
-  impl_->memory.await_device();
+  impl_->await_device();
 }
 
-void ShardedEngine::await_device() const { impl_->memory.await_device(); }
+void ShardedEngine::await_device() const { impl_->await_device(); }
 
 void ShardedEngine::restore() {
   impl_->check_lives();
