@@ -293,9 +293,9 @@ void ModelPruning::on_load_checkpoint(TrainContext& context, const StateTree& sh
   const auto& masks = shared.get<StateTree>(kPruning).get<StateTree>("masks");
   const auto& originals = shared.get<StateTree>(kPruning).get<StateTree>("originals");
   for (auto& parameter : parameters_) {
-    if (masks.contains(parameter.name)) copy_as_loaded(masks, parameter.name, parameter.mask);
+    if (masks.contains(parameter.name)) detail::copy_as_loaded(masks, parameter.name, parameter.mask);
     if (parameter.original.defined() && originals.contains(parameter.name))
-      copy_as_loaded(originals, parameter.name, parameter.original);
+      detail::copy_as_loaded(originals, parameter.name, parameter.original);
   }
 }
 
