@@ -49,6 +49,8 @@ constexpr int kSignalled = 128;
 // What a run was started as.
 struct Record {
   fs::path folder;
+  std::string number;  // ".N" of a record that was put aside: run.N.json, config.N.yaml, summary.N.json
+  std::string stage;
   std::string version, checksum, commit, started_by, save_weights;
   fs::path executable, working_directory;
   Words command;
@@ -60,15 +62,31 @@ struct Record {
   Json files, resumed_from;
 };
 
+// A file of the run's record, such as run.json.
+fs::path file_of(const Record& record, const std::string& stem, const std::string& extension) {
+  return record.folder / (stem + record.number + extension);
+}
+
+// ".N" of run.N.json; empty for run.json and folders.
+std::string number_in(const fs::path& run) {
+  const auto name = run.filename().string();
+  constexpr std::string_view kStem = "run", kExtension = ".json";
+  if (!name.starts_with(kStem) || !name.ends_with(kExtension) || fs::is_directory(run)) return {};
+  return name.substr(kStem.size(), name.size() - kStem.size() - kExtension.size());
+}
+
 Record read_record(const std::string& run) {
-  const auto file = fs::path(run) / "run.json";
+  const bool is_file = fs::is_regular_file(run);
+  const auto file = is_file ? fs::path(run) : fs::path(run) / "run.json";
   if (!fs::exists(file))
     refuse_rerun("\"" + run + "\" is no run directory", "a folder with run.json, which a Trainer has written",
                  fs::is_directory(run) ? "a folder without it" : "no such folder");
   try {
     const auto json = Json::parse(std::ifstream(file));
     const auto &program = json.at("program"), &ranks = json.at("ranks");
-    return {.folder = fs::absolute(run),
+    return {.folder = fs::absolute(file).parent_path(),
+            .number = number_in(run),
+            .stage = json.value("stage", "fit"),
             .version = json.at("versions").at("lockstep"),
             .checksum = program.at("xxh3_128").is_null() ? "" : program.at("xxh3_128").get<std::string>(),
             .commit = json.at("commit"),
@@ -137,8 +155,8 @@ void check(const Record& record) {
   if (!fs::exists(record.executable)) refuse_gone("the program", record.executable);
   if (!fs::is_directory(record.working_directory))
     refuse_gone("the working directory", record.working_directory);
-  const auto config = record.folder / "config.yaml";
-  if (record.has_config && !fs::exists(config)) refuse_gone("config.yaml", config);
+  const auto config = file_of(record, "config", ".yaml");
+  if (record.has_config && !fs::exists(config)) refuse_gone(config.filename(), config);
   check_files(record);
   check_resumed_from(record);
   warn_of_other_build(record);
@@ -167,7 +185,7 @@ Words arguments_of(const Record& record, const fs::path& run_dir) {
   const auto add = [&](const char* flag, const std::string& value) {
     words.insert(words.end(), {flag, value});
   };
-  add("-c", (record.folder / "config.yaml").string());
+  add("-c", file_of(record, "config", ".yaml").string());
   add("--run_dir", run_dir.string());
   add("--resume", "never");
   add("--ckpt_path", record.resumed_from.is_null() ? "" : record.resumed_from.at("path").get<std::string>());
@@ -235,8 +253,32 @@ int execute(const Record& record, const Words& command, const fs::path& run_dir)
   return WIFEXITED(status) ? WEXITSTATUS(status) : kSignalled + WTERMSIG(status);
 }
 
+Json metrics_in(const fs::path& summary) {
+  const auto json = Json::parse(std::ifstream(summary), nullptr, /*allow_exceptions=*/false);
+  return json.is_object() ? json.value("metrics", Json::object()) : Json::object();
+}
+
+// Compares the metrics of two runs that have trained nothing.
+int compare_metrics(const Record& record, const fs::path& run_dir) {
+  const auto before = metrics_in(file_of(record, "summary", ".json"));
+  const auto after = metrics_in(run_dir / "summary.json");
+  const auto in = "repeated in " + run_dir.string() + ": ";
+  if (before.empty() && after.empty()) {
+    std::cout << in << "there are no metrics to compare\n";
+    return 0;
+  }
+  auto names = before;
+  names.update(after);
+  for (const auto& [name, ignored] : names.items()) {
+    const auto first = before.value(name, Json()), second = after.value(name, Json());
+    if (first != second) std::cout << "  " << name << ": " << first << ", then " << second << "\n";
+  }
+  std::cout << in << "the metrics " << (before == after ? "are the same" : "differ") << "\n";
+  return before == after ? 0 : 1;
+}
+
 // Compares the models in the checkpoints at the end of both runs.
-int compare(const Record& record, const fs::path& run_dir) {
+int compare_weights(const Record& record, const fs::path& run_dir) {
   const auto last = fs::path("checkpoints") / "last.ckpt";
   const auto before = record.folder / last, after = run_dir / last;
   if (!fs::exists(before) || !fs::exists(after)) {
@@ -254,8 +296,11 @@ int compare(const Record& record, const fs::path& run_dir) {
 }  // namespace
 
 CLI::App* add_rerun(CLI::App& app, RerunFlags& flags) {
-  auto* verb = app.add_subcommand("rerun", "Repeat a run from its run directory, and compare the weights");
-  verb->add_option("RUN_DIR", flags.run, "The run's folder: runs/NAME/version_N")->required();
+  auto* verb = app.add_subcommand(
+      "rerun", "Repeat a run from its run directory, and compare the weights, or a test's metrics");
+  verb->add_option("RUN_DIR", flags.run,
+                   "The run's folder, runs/NAME/version_N, or a record in it that was put aside, run.N.json")
+      ->required();
   verb->add_option("--run-dir", flags.run_dir, "The folder of the repetition (default: RUN_DIR-rerun)");
   verb->add_flag("--print", flags.print, "Print the command, and run nothing");
   return verb;
@@ -278,5 +323,5 @@ int rerun(const RerunFlags& flags) {
                  "start what --print shows on each of them, as it was started");
   lockstep::create_folders(run_dir);
   if (const int code = execute(record, command, run_dir); code != 0) return code;
-  return compare(record, run_dir);
+  return record.stage == "fit" ? compare_weights(record, run_dir) : compare_metrics(record, run_dir);
 }

@@ -156,11 +156,29 @@ StoredWeights folder_weights(const std::filesystem::path& folder) {
                            .got = "a folder with .metadata",
                            .hint = "ls::read_distributed_checkpoint(folder) reads it, and "
                                    "ls::load_module_state() takes what it gives"});
-  throw CheckpointError("checkpoint",
-                        {.what = "'" + folder.string() + "' holds no weights",
-                         .expected = std::string("a checkpoint, or one of ") + kSafetensors + ", " +
-                                     kSafetensorsIndex + ", " + kBin + " and " + kBinIndex,
-                         .got = "a folder without any of them"});
+  std::error_code ignored;
+  const auto last = folder / "checkpoints" / "last.ckpt";
+  const bool is_run = std::filesystem::is_directory(last, ignored);
+  throw CheckpointError(
+      "checkpoint",
+      {.what = "'" + folder.string() + "' holds no weights",
+       .expected = std::string("a checkpoint, or one of ") + kSafetensors + ", " + kSafetensorsIndex + ", " +
+                   kBin + " and " + kBinIndex,
+       .got = "a folder without any of them",
+       .where = "",
+       .hint = is_run ? "this is a run directory, and its checkpoint is " + last.string() : ""});
+}
+
+// Whether a file that torch.save has not written may be of safetensors: its header is behind its length.
+void require_header(const std::filesystem::path& file, std::span<const std::byte> bytes) {
+  constexpr std::size_t kLengthBytes = 8;
+  if (bytes.size() > kLengthBytes && static_cast<char>(bytes[kLengthBytes]) == '{') return;
+  throw CheckpointError(
+      "checkpoint",
+      {.what = "'" + file.string() + "' holds no weights",
+       .expected = "a file of safetensors or of torch.save (.pt, .pth, .ckpt, .bin), or a folder: a "
+                   "checkpoint, or what docs/interop.md names",
+       .got = bytes.empty() ? "an empty file" : "a file of another kind, or a damaged one"});
 }
 
 StoredWeights checkpoint_weights(const std::filesystem::path& folder) {
@@ -208,6 +226,7 @@ StoredWeights stored_weights(const std::filesystem::path& named) {
   if (std::filesystem::is_directory(path, ignored)) return folder_weights(path);
   MappedFile mapping(path);
   if (torch_file::is_torch_file(mapping.bytes())) return torch_weights(path, std::move(mapping));
+  require_header(path, mapping.bytes());
   return stored_safetensors(path);
 }
 

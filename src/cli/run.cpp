@@ -266,6 +266,7 @@ int run(int argc, char** argv, Program program, const std::function<void(Cli&)>&
     const int num_nodes = program.fabric ? settings.fabric.num_nodes : settings.trainer.num_nodes;
     if (!print_config && !is_rank) {
       options.run_dir = claim_run_directory(options.run_dir, options.name, settings.trainer.default_root_dir);
+      if (program.fabric) detail::put_record_aside(options.run_dir);
     }
     warn_of_many(ranks);
 

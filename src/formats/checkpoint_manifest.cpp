@@ -242,12 +242,15 @@ Manifest read_manifest(const fs::path& folder) {
   std::error_code failure, ignored;
   if (!fs::exists(path, failure)) {
     const auto* const reason = fs::exists(folder, ignored) ? "none in it" : "nothing of that name";
+    std::string hint;
+    if (fs::is_regular_file(folder, ignored)) hint = "weights in a file are loaded with --init_weights";
+    const auto last = folder / "checkpoints" / "last.ckpt";
+    if (fs::is_directory(last, ignored))
+      hint = "this is a run directory, and its checkpoint is " + last.string();
     throw IoError("checkpoint", {.what = folder.string() + " is no checkpoint",
                                  .expected = std::string("a folder with ") + kManifestName,
                                  .got = failure ? failure.message() : reason,
-                                 .hint = fs::is_regular_file(folder, ignored)
-                                             ? "weights in a file are loaded with --init_weights"
-                                             : ""});
+                                 .hint = hint});
   }
   const auto text = text_of(path);
   const auto mark = text_of(folder / kManifestChecksumName);

@@ -169,14 +169,26 @@ class MetricsReader {
   std::vector<std::optional<double>> values_;  // of the row
 };
 
-// The oldest first.
+// N of metrics.N.csv; 0 for other names.
+int number_put_aside(const fs::path& file) {
+  constexpr std::string_view kBegin = "metrics.", kEnd = ".csv";
+  const auto name = file.filename().string();
+  if (!name.starts_with(kBegin) || !name.ends_with(kEnd) || name.size() <= kBegin.size() + kEnd.size())
+    return 0;
+  int number = 0;
+  const auto* const end = name.data() + name.size() - kEnd.size();
+  const auto read = std::from_chars(name.data() + kBegin.size(), end, number);
+  return read.ec == std::errc() && read.ptr == end && number > 0 ? number : 0;
+}
+
+// The oldest first. Numbers of runs that have logged nothing are missing.
 std::vector<fs::path> metrics_files(const fs::path& folder) {
+  std::map<int, fs::path> by_number;
+  for (const auto& entry : fs::directory_iterator(folder))
+    if (const int number = number_put_aside(entry.path()); number > 0)
+      by_number.emplace(number, entry.path());
   std::vector<fs::path> files;
-  for (int number = 1;; ++number) {
-    auto file = folder / ("metrics." + std::to_string(number) + ".csv");
-    if (!fs::exists(file)) break;
-    files.push_back(std::move(file));
-  }
+  for (auto& [number, file] : by_number) files.push_back(std::move(file));
   if (fs::exists(folder / "metrics.csv")) files.push_back(folder / "metrics.csv");
   return files;
 }

@@ -114,6 +114,15 @@ IncompatibleKeys match_tensors(const TensorKinds& own, const TensorKinds& offere
                                   .hint = way_to_fit(own, offered)});
 }
 
+void copy_as_loaded(const StateTree& state, std::string_view name, const at::Tensor& target) {
+  const auto& saved = state.get<at::Tensor>(name);
+  const bool can_cast = saved.defined() && fits(tensor_kind(target.scalar_type(), target.sizes()),
+                                                tensor_kind(saved.scalar_type(), saved.sizes()));
+  if (!can_cast) return state.copy_to(name, target);
+  const at::NoGradGuard no_grad;
+  target.copy_(saved);
+}
+
 }  // namespace detail
 }  // namespace lockstep
 

@@ -12,7 +12,8 @@
 
 namespace lockstep {
 struct IncompatibleKeys;
-}
+class StateTree;
+}  // namespace lockstep
 
 namespace lockstep::detail {
 
@@ -27,6 +28,11 @@ using TensorKinds = std::map<std::string, std::string>;
 /// @throws CheckpointError naming `what` does not fit, the tensors concerned, and `where` it is
 LOCKSTEP_API IncompatibleKeys match_tensors(const TensorKinds& own, const TensorKinds& offered, bool strict,
                                             std::string_view what, std::string_view where = {});
+
+/// Copies the tensor under `name` into `target` as StateTree::copy_to(), and as modules are loaded: where
+/// both are of a floating-point type of 16 bits or more, the values are cast.
+/// @throws CheckpointError as StateTree::copy_to()
+LOCKSTEP_API void copy_as_loaded(const StateTree& state, std::string_view name, const at::Tensor& target);
 
 }  // namespace lockstep::detail
 

@@ -11,6 +11,7 @@
 
 #include <lockstep/base/atomic_file.h>
 #include <lockstep/base/env.h>
+#include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
 #include <lockstep/base/option_type.h>
 #include <lockstep/base/version.h>
@@ -24,6 +25,8 @@
 #include "train/checkpoints/fit_checkpoint.h"
 #include "train/data/data_place.h"
 #include "train/data/run_data.h"
+#include "train/options/run_directory.h"
+#include "train/options/run_record.h"
 
 namespace lockstep::detail {
 namespace {
@@ -197,6 +200,18 @@ void end_search(const FitParts& fit, const SearchRun& search) {
   write_summary(fit, search, "success", peak_rss_of_all(fit.setup.communicator()));
 }
 
+namespace {
+
+// A run that is refused before it begins leaves the record of an earlier run in its folder as it is.
+bool is_refused(const RunSetup& setup, const std::exception& error) {
+  const bool is_refusal = dynamic_cast<const ConfigError*>(&error) != nullptr ||
+                          dynamic_cast<const CheckpointError*>(&error) != nullptr ||
+                          dynamic_cast<const IoError*>(&error) != nullptr;
+  return is_refusal && !setup.facts.is_recorded && !setup.run_dir.empty() && holds_record(setup.run_dir);
+}
+
+}  // namespace
+
 void end_failed_run(const FitParts& fit, const SearchRun& search, const std::exception& error) {
   note_failure(error);
   tell_of_failure(fit, error);
@@ -207,8 +222,11 @@ void end_failed_run(const FitParts& fit, const SearchRun& search, const std::exc
   });
   keep_metrics(fit.log);
   const bool was_asked_to = dynamic_cast<const Terminated*>(&error) != nullptr;
-  attempt("writing summary.json",
-          [&] { write_summary(fit, search, was_asked_to ? "terminated" : "failed", {peak_rss_bytes()}); });
+  attempt("writing summary.json", [&] {
+    if (is_refused(fit.setup, error)) return;
+    write_record(fit.setup);
+    write_summary(fit, search, was_asked_to ? "terminated" : "failed", {peak_rss_bytes()});
+  });
   attempt("writing a checkpoint", [&] { await_save(fit); });
   attempt("writing a local checkpoint", [&] { release_local_checkpoints(fit.setup); });
   attempt("teardown", [&] { fit.setup.strategy->teardown(); });

@@ -127,6 +127,23 @@ IncompatibleKeys read_first_weights(const std::filesystem::path& path, const tor
 
 }  // namespace
 
+namespace {
+
+void read_init_weights(const std::filesystem::path& path, const AnyModule& module) {
+  const auto text = [&](const std::exception& error) {
+    return ErrorParts{.what = "init_weights cannot be used: " + std::string(error.what())};
+  };
+  try {
+    warn_of(read_first_weights(path, module, {}, module.strict_loading()), path.string());
+  } catch (const CheckpointError& error) {
+    throw CheckpointError("train", text(error));
+  } catch (const IoError& error) {
+    throw IoError("train", text(error));
+  }
+}
+
+}  // namespace
+
 void forget_first_values(const AnyModule& module) {
   const auto forget = [](const at::Tensor& tensor) {
     if (!tensor.defined()) return;
@@ -149,8 +166,7 @@ void prepare_module(RunSetup& setup, HookList& hooks, TrainContext& context) {
   // Loaded once: a later test is about the weights that fit has trained. The strategy sends rank 0's weights
   // to all ranks.
   const auto weights = std::exchange(setup.options.run.init_weights, {});
-  if (!weights.empty() && setup.is_global_zero())
-    warn_of(read_first_weights(weights, *setup.module, {}, setup.module->strict_loading()), weights.string());
+  if (!weights.empty() && setup.is_global_zero()) read_init_weights(weights, *setup.module);
   const auto scope = deferral(setup);
   setup.precision->convert_module(*setup.module);
 }

@@ -1,7 +1,11 @@
 // How a Trainer's ranks are found or started, join, and agree on the folder of the run.
 #include "train/run_lifecycle.h"
 
+#include <fcntl.h>
 #include <unistd.h>
+
+#include <cerrno>
+#include <system_error>
 
 #include <nlohmann/json.hpp>
 
@@ -9,6 +13,7 @@
 #include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
+#include <lockstep/base/unique_fd.h>
 #include <lockstep/launch/join.h>
 #include <lockstep/train/run_directory.h>
 
@@ -30,14 +35,33 @@ void write_ranks(const fs::path& run_dir, const std::vector<std::string>& pids) 
   write_file_atomically(run_dir / "ranks.json", ranks.dump(2) + "\n");
 }
 
+// Why no file can be made in `folder`; empty where one can be. Only trying tells: file systems such as /proc
+// refuse what the permissions of the folder allow.
+std::string reason_against(const fs::path& folder) {
+  const auto probe = folder / (".lockstep-probe-" + std::to_string(getpid()));
+  const UniqueFd file(::open(probe.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  if (!file) return std::generic_category().message(errno);
+  ::unlink(probe.c_str());
+  return {};
+}
+
 // Checked before training rather than after it.
 void check_target(const fs::path& save_weights) {
   if (save_weights.empty()) return;
   const auto folder = fs::absolute(save_weights).parent_path();
-  if (fs::is_directory(folder) && !fs::is_directory(save_weights)) return;
+  std::string got;
+  if (!fs::is_directory(folder)) {
+    got = "no such folder";
+  } else if (fs::is_directory(save_weights)) {
+    got = "a folder";
+  } else if (const auto reason = reason_against(folder); !reason.empty()) {
+    got = folder.string() + ": " + reason;
+  }
+  if (got.empty()) return;
   throw ConfigError("train", {.what = "save_weights " + save_weights.string() + " cannot be written",
-                              .expected = "a file name in a folder that exists",
-                              .got = fs::is_directory(folder) ? "a folder" : "no such folder"});
+                              .expected = "a file name in a folder that exists and can be written",
+                              .got = got,
+                              .where = "--save_weights"});
 }
 
 // The run directory that this rank names, where that is not rank 0's; empty otherwise.
@@ -126,18 +150,16 @@ void open_run_directory(RunSetup& setup, RunLog& log) {
                          ("rank_" + std::to_string(setup.environment->global_rank()) + ".log")});
   auto pids = setup.communicator().all_gather_bytes(std::to_string(getpid()) + ' ' + own_seed());
   if (!setup.is_global_zero()) return;
-  std::vector<std::string> seeds;
+  auto& facts = setup.facts;
+  facts.trainer = number;
   for (auto& pid : pids) {
     const auto blank = pid.find(' ');
-    seeds.push_back(pid.substr(blank + 1));
+    facts.seeds.push_back(pid.substr(blank + 1));
     pid.resize(blank);
   }
   if (!env::get("LOCKSTEP_LAUNCHED") || number > 1) write_ranks(setup.run_dir, pids);
   check_target(setup.options.run.save_weights);
-  if (!setup.options.run.config_yaml.empty()) {
-    write_file_atomically(setup.run_dir / "config.yaml", setup.options.run.config_yaml);
-  }
-  write_run_record(setup, number, seeds);
+  if (!holds_record(setup.run_dir)) write_record(setup);
   log.loggers = make_loggers(setup.options, setup.run_dir);
   if (!setup.options.barebones) log_info("run directory: " + as_utf8(setup.run_dir.string()));
 }

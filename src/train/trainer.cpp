@@ -269,10 +269,12 @@ void Trainer::run_fit(std::shared_ptr<AnyModule> module, DataSource source) {
     set_up_optimizers(setup, data, progress);
     const auto batch_norm = synced_batch_norm(setup);
     if (state.search.body) {
+      write_record(setup);
       state.search.body();
       return end_search(state.fit, state.search);
     }
     const bool goes_on = resume(fit, std::exchange(from, std::nullopt));
+    begin_recorded_run(setup);
     forget_local_checkpoints(setup);
     state.hooks.call(hook::on_fit_start, state.context);
     log_hyper_parameters(setup, state.log);
@@ -304,11 +306,16 @@ Metrics Trainer::run_evaluation(std::shared_ptr<AnyModule> module, DataSource so
     prepare_module(setup, state.hooks, state.context);
     if (state.search.body) {
       setup.strategy->setup_evaluation(*setup.module);
+      write_record(setup);
       state.search.body();
       return end_search(state.fit, state.search);
     }
-    if (const auto from = take_wanted_checkpoint(setup, state.checkpoints)) load_weights_of(state.fit, *from);
+    if (const auto from = take_wanted_checkpoint(setup, state.checkpoints)) {
+      load_weights_of(state.fit, *from);
+      record_resumed_from(setup, from->folder());
+    }
     setup.strategy->setup_evaluation(*setup.module);
+    begin_recorded_run(setup);
     warn_of_empty(setup, loaders, stage);
     state.predictions.by_loader.assign(loaders.size(), {});
     state.log.results.assign(loaders.size(), {});

@@ -98,11 +98,18 @@ class BadInput(ProgramTest):
     def test_missing_initial_weights(self):
         self.assert_refused(self.digits("--init_weights", "nowhere.safetensors"), 1, "nowhere.safetensors")
 
+    def test_initial_weights_of_another_kind_of_file(self):
+        (self.folder / "run.yaml").write_text("seed_everything: 7\ntrainer: {max_epochs: 1}\n")
+        self.assert_refused(self.digits("--init_weights", "run.yaml"), 1, "init_weights", "run.yaml", "safetensors", ".pt", ".pth", ".ckpt", "folder")
+
     def test_single_device_on_two_ranks(self):
         self.assert_refused(self.digits("--trainer.strategy", "single_device", "--trainer.devices", 2), 2, "single_device", "2")
 
     def test_weights_that_cannot_be_saved_are_noticed_at_the_start(self):
         self.assert_refused(self.digits("--save_weights", "nowhere/w.safetensors"), 2, "save_weights", "nowhere")
+        result = self.digits("--save_weights", "/proc/w.safetensors")
+        self.assert_refused(result, 2, "--save_weights", "/proc/w.safetensors", "can be written")
+        self.assertFalse((self.folder / "run/checkpoints/last.ckpt").exists())
 
     def test_other_libraries_errors_are_one_line(self):
         data = self.folder / "labels.csv"

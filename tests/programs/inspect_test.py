@@ -27,6 +27,10 @@ class Inspect(ProgramTest):
                      "loops/global_step: 33", "ranks/1/random/cpu", "every checksum fits"):
             self.assertIn(text, result.out)
 
+    def test_a_run_directory_is_told_its_checkpoint(self):
+        result = self.run_program(COMMAND, "inspect", self.folder / "run")
+        self.assert_refused(result, 1, "is no checkpoint", f"its checkpoint is {self.last}")
+
     def test_shows_how_two_differ(self):
         one, two = self.folder / "batch_end:1.ckpt", self.folder / "batch_end:2.ckpt"
         self.assertEqual(self.run_program(COMMAND, "inspect", one, "--diff", one).code, 0)

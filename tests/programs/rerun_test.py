@@ -97,6 +97,46 @@ class Rerun(ProgramTest):
         (run / "run.json").write_text("{")
         self.assert_refused(self.rerun(run), 2, "run.json is malformed")
 
+    def test_evaluation_is_repeated_with_its_checkpoint(self):
+        first = self.train("first", "--trainer.devices", 2)
+        last = first / "checkpoints" / "last.ckpt"
+        run = self.train("tested", "test", "--ckpt_path", last)
+        self.assertEqual((self.record(run)["stage"], self.record(run)["resumed_from"]["path"]), ("test", str(last)))
+        self.assertIn(f"--ckpt_path {last}", self.rerun(run, "--print").out)
+        result = self.rerun(run)
+        self.assertEqual(result.code, 0, result)
+        self.assertIn("the metrics are the same", result.out)
+        metrics = [json.loads((self.folder / name / "summary.json").read_text())["metrics"] for name in ("tested", "tested-rerun")]
+        self.assertEqual(*metrics)
+        summary = json.loads((run / "summary.json").read_text())
+        summary["metrics"][next(iter(summary["metrics"]))] += 1
+        (run / "summary.json").write_text(json.dumps(summary))
+        result = self.rerun(run)
+        self.assertEqual(result.code, 1, result)
+        self.assertIn("the metrics differ", result.out)
+
+    def test_the_record_of_a_fit_is_kept(self):
+        run = self.train("run", "--trainer.devices", 2)
+        kept = {path.name: path.read_bytes() for path in run.iterdir() if path.suffix in (".yaml", ".json", ".csv")}
+        self.assertLessEqual({"config.yaml", "run.json", "summary.json", "metrics.csv"}, kept.keys())
+        refused = self.digits("test", "--run_dir", run, "--ckpt_path", "best")
+        self.assert_refused(refused, 2, "best")
+        for name in ("config.yaml", "run.json", "summary.json", "metrics.csv"):
+            self.assertEqual((run / name).read_bytes(), kept[name], name)
+        self.assertFalse((run / "config.1.yaml").exists())
+        self.train("run", "test", "--ckpt_path", "last")
+        for name in ("config.yaml", "run.json", "summary.json", "metrics.csv"):
+            stem, extension = name.split(".")
+            self.assertEqual((run / f"{stem}.1.{extension}").read_bytes(), kept[name], name)
+        self.assertEqual(self.record(run)["stage"], "test")
+        self.assertFalse((run / "failure.json").exists())
+        result = self.rerun(run / "run.1.json")
+        self.assertEqual(result.code, 0, result)
+        self.assertIn(SAME, result.out)
+        result = self.rerun(run)
+        self.assertEqual(result.code, 0, result)
+        self.assertIn("the metrics are the same", result.out)
+
     def test_prints_what_it_would_do(self):
         run = self.train("run")
         result = self.rerun(run, "--print")

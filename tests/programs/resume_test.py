@@ -4,7 +4,7 @@ import shutil
 import unittest
 
 from harness import BINARY
-from resume_runs import BATCHES, CASE, CONFIGURATIONS, DDP, EPOCHS, SINGLE, ResumeTest
+from resume_runs import BATCHES, CASE, CONFIGURATIONS, DDP, DEEPSPEED, EPOCHS, FSDP, SINGLE, ResumeTest
 
 
 class Resume(ResumeTest):
@@ -159,13 +159,42 @@ class Resume(ResumeTest):
         self.assertIn("not resuming from", third.err)
         self.assertIn("newer.ckpt/model.safetensors: tensor model/", third.err)
 
+    def test_buffers_go_to_another_precision_and_strategy(self):
+        """Ranks have copies of BatchNorm's buffers of their own, which are cast as the weights are."""
+        bf16 = ["--trainer.precision", "bf16-true"]
+        ema = ["--case.callback", "ema", "--trainer.strategy.broadcast_buffers", "false"]
+        ways = [([*DEEPSPEED, 2, *bf16], DDP), (DDP, [*DDP, *bf16]), ([*DDP, *bf16], FSDP), (DDP, [*DEEPSPEED, 3, *bf16]),
+                ([*DDP, *ema], [*DDP, *ema, *bf16]), ([*DDP, "--case.callback", "pruning"], [*DDP, "--case.callback", "pruning", *bf16])]
+        for number, (first, then) in enumerate(ways):
+            with self.subTest(first=first, then=then):
+                self.train(f"first_{number}", *first, "--trainer.max_epochs", 1)
+                self.train(f"then_{number}", *then, "--trainer.max_epochs", 2, "--ckpt_path", self.folder / f"first_{number}/checkpoints/last.ckpt")
+                self.assertEqual(self.summary_of(f"then_{number}")["epochs"], 2)
+
+    def test_a_limit_that_ends_fit_is_said_once(self):
+        limit = "`Trainer.fit` stopped: `max_epochs=1` reached."
+        _, first = self.train("run", *DDP, "--trainer.max_epochs", 1)
+        _, again = self.train("run", *DDP, "--trainer.max_epochs", 1, "--ckpt_path", "last")
+        _, steps = self.train("steps", *SINGLE, "--trainer.max_steps", 3)
+        for result in (first, again):
+            self.assertEqual(result.err.count(limit), 1, result)
+        self.assertIn("going on from", again.err)
+        self.assertEqual(steps.err.count("`Trainer.fit` stopped: `max_steps=3` reached."), 1, steps)
+        self.assertNotIn("max_epochs=", steps.err)
+
+    def test_checkpoints_elsewhere_are_said_once(self):
+        self.train("first", *DDP, "--trainer.max_epochs", 1)
+        _, result = self.train("second", *DDP, "--trainer.max_epochs", 2, "--ckpt_path", self.folder / "first/checkpoints/last.ckpt")
+        self.assertEqual(result.err.count("ModelCheckpoint: the checkpoint's were in"), 1, result)
+
     def test_what_cannot_be_is_refused(self):
         self.train("run", *SINGLE)
         last = self.folder / "run/checkpoints/last.ckpt"
         for flags, code, words in [
             (["--ckpt_path", "s3://bucket/a.ckpt"], 2, ["s3://bucket/a.ckpt", "copy the checkpoint"]),
             (["--ckpt_path", self.folder / "none.ckpt"], 1, ["none.ckpt", "nothing of that name"]),
-            (["--ckpt_path", last, "--case.num_samples", 80], 1, ["88 samples", "80"]),
+            (["--ckpt_path", last, "--case.num_samples", 80], 1, ["88 samples", "80", str(last), "--init_weights"]),
+            (["--ckpt_path", self.folder / "run"], 1, ["is no checkpoint", f"its checkpoint is {last}"]),
         ]:
             with self.subTest(flags):
                 result = self.run_program(CASE, "fit", *SINGLE, *flags)

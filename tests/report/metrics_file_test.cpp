@@ -99,7 +99,7 @@ TEST_F(MetricsFile, NamesFileAndLineOfWhatIsWrong) {
 
 TEST_F(MetricsFile, JoinsTheFilesOfAFolderUsedAgain) {
   folder_.file("metrics.1.csv", "epoch,step,loss,old\n0,4,40,1\n0,9,90,\n1,14,140,\n");
-  folder_.file("metrics.2.csv", "epoch,step,loss\n0,9,91\n");  // resumed at step 5
+  folder_.file("metrics.3.csv", "epoch,step,loss\n0,9,91\n");  // resumed at step 5; the run between logged nothing
   folder_.file("metrics.csv", "epoch,step,loss,test\n1,14,141,\n0,0,,7\n");
   const auto curves = read_metrics(folder_.path());
   EXPECT_THAT(names(curves), ElementsAre("loss", "old", "test"));

@@ -4,6 +4,8 @@
 
 #include <lockstep/train/callbacks/model_pruning.h>
 
+#include "state/module_tensors.h"
+
 namespace lockstep::detail {
 
 void AveragedWeights::Tensors::add(const at::Tensor& weight) {
@@ -88,14 +90,15 @@ StateTree AveragedWeights::buffers_of(const StateTree& all) const {
 
 void AveragedWeights::set_buffers(const StateTree& buffers) const {
   const auto module = in_module();
-  for (const auto& entry : buffers.entries()) buffers.copy_to(entry.name, module.get<at::Tensor>(entry.name));
+  for (const auto& entry : buffers.entries())
+    copy_as_loaded(buffers, entry.name, module.get<at::Tensor>(entry.name));
 }
 
 void AveragedWeights::load_averages(const StateTree& averages, const StateTree& buffers,
                                     std::int64_t num_averaged) {
   for (const auto& entry : beside_.entries()) {
     const auto& source = buffers.contains(entry.name) ? buffers : averages;
-    source.copy_to(entry.name, beside_.get<at::Tensor>(entry.name));
+    copy_as_loaded(source, entry.name, beside_.get<at::Tensor>(entry.name));
   }
   num_averaged_ = num_averaged;
 }

@@ -9,6 +9,7 @@
 #include <lockstep/strategy/strategy.h>
 #include <lockstep/train/trainer_options.h>
 
+#include "base/job_log.h"
 #include "formats/checkpoint_folders.h"
 #include "train/callbacks/checkpoint_rules.h"
 #include "train/options/run_setup.h"
@@ -96,8 +97,9 @@ void ModelCheckpoint::load_state(const StateTree& state) {
   waits_for_validation_ = state.get<bool>("waits_for_validation");
   const auto dirpath = state.get<std::string>("dirpath");
   if (dirpath != dirpath_.string() && dirpath != (dirpath_ / "").string()) {
-    log_warning("ModelCheckpoint: the checkpoint's were in " + dirpath + ", this run's are in " +
-                dirpath_.string() + ": of those only best_model_path is known");
+    detail::warn_once_of_job("ModelCheckpoint: " + dirpath + " " + dirpath_.string(),
+                             "ModelCheckpoint: the checkpoint's were in " + dirpath + ", this run's are in " +
+                                 dirpath_.string() + ": of those only best_model_path is known");
     return;
   }
   last_model_path_ = state.get<std::string>("last_model_path");

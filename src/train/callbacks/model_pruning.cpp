@@ -11,6 +11,7 @@
 #include <lockstep/train/module.h>
 
 #include "device/step_recording.h"
+#include "state/module_tensors.h"
 #include "train/callbacks/pruning_mask.h"
 #include "train/callbacks/refuse.h"
 
@@ -292,9 +293,9 @@ void ModelPruning::on_load_checkpoint(TrainContext& context, const StateTree& sh
   const auto& masks = shared.get<StateTree>(kPruning).get<StateTree>("masks");
   const auto& originals = shared.get<StateTree>(kPruning).get<StateTree>("originals");
   for (auto& parameter : parameters_) {
-    if (masks.contains(parameter.name)) masks.copy_to(parameter.name, parameter.mask);
+    if (masks.contains(parameter.name)) detail::copy_as_loaded(masks, parameter.name, parameter.mask);
     if (parameter.original.defined() && originals.contains(parameter.name))
-      originals.copy_to(parameter.name, parameter.original);
+      detail::copy_as_loaded(originals, parameter.name, parameter.original);
   }
 }
 

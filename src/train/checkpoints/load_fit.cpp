@@ -9,12 +9,13 @@
 #include <lockstep/state/module_state.h>
 #include <lockstep/torch.h>
 
+#include "state/module_tensors.h"
 #include "strategy/module_parameters.h"
 #include "train/checkpoints/fit_checkpoint.h"
 #include "train/checkpoints/optimizer_settings.h"
 #include "train/data/data_place.h"
-#include "train/options/run_record.h"
 #include "train/data/run_data.h"
+#include "train/options/run_record.h"
 
 namespace lockstep::detail {
 namespace {
@@ -63,7 +64,7 @@ void load_gradients(const FitParts& fit, const StateTree& gradients) {
 
 void load_buffers(const FitParts& fit, const StateTree& saved) {
   for (const auto& buffer : fit.setup.module->named_buffers()) {
-    if (saved.contains(buffer.key())) saved.copy_to(buffer.key(), buffer.value());
+    if (saved.contains(buffer.key())) copy_as_loaded(saved, buffer.key(), buffer.value());
   }
 }
 
@@ -200,7 +201,7 @@ void load_fit(const FitParts& fit, const Checkpoint& checkpoint) {
     fit.data.module->load_state(own.get<StateTree>("data_module"));
   restore_reloaded_data(fit.setup, fit.data, fit.progress);
   const auto samples = fit.progress.samples;
-  adopt_data_place(fit.setup, fit.data, fit.progress, shared.get<StateTree>("data"));
+  adopt_data_place(fit.setup, fit.data, fit.progress, shared.get<StateTree>("data"), checkpoint.folder());
   // Micro-batches that run again log their metrics again.
   if (fit.progress.samples != samples) own.set("train_log", fit.log.train.state());
   load_model(fit, checkpoint, shared.get<StateTree>("model"));

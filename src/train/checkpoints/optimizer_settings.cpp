@@ -96,7 +96,7 @@ void OptimizerSettings::tell(RunSetup& setup) const {
   for (const auto& text : said) all += (all.empty() ? "" : "; ") + text;
   log_warning("the run goes on with the optimizer's settings of its checkpoint: " + all +
               ", which this run was given; to train with others, start from the weights with --init_weights");
-  if (!setup.run_dir.empty() && !setup.options.run.config_yaml.empty())
+  if (setup.facts.is_recorded && !setup.options.run.config_yaml.empty())
     write_file_atomically(setup.run_dir / "config.yaml", setup.options.run.config_yaml);
 }
 

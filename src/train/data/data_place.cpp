@@ -6,17 +6,22 @@
 
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
+#include <lockstep/base/shell_word.h>
 
 namespace lockstep::detail {
 namespace {
 
-void check_data_set(const RunData& data, const StateTree& place) {
+void check_data_set(const RunData& data, const StateTree& place, const std::filesystem::path& checkpoint) {
   const auto saved = place.get<std::int64_t>("num_samples");
   const auto now = data.train->num_samples();
   if (saved == now) return;
-  throw CheckpointError("train", {.what = "the training data are not those of the checkpoint",
-                                  .expected = std::to_string(saved) + " samples",
-                                  .got = std::to_string(now)});
+  throw CheckpointError("train",
+                        {.what = "the training data are not those of checkpoint " + checkpoint.string(),
+                         .expected = std::to_string(saved) + " samples",
+                         .got = std::to_string(now),
+                         .hint = "a run goes on with the samples that it began with; to train on "
+                                 "others, start from its weights: --init_weights " +
+                                 shell_word(checkpoint.string())});
 }
 
 // The order of samples follows from the seed.
@@ -177,8 +182,9 @@ StateTree data_place_of(const RunSetup& setup, const RunData& data, const FitPro
   return place;
 }
 
-void adopt_data_place(RunSetup& setup, const RunData& data, FitProgress& progress, const StateTree& place) {
-  check_data_set(data, place);
+void adopt_data_place(RunSetup& setup, const RunData& data, FitProgress& progress, const StateTree& place,
+                      const std::filesystem::path& checkpoint) {
+  check_data_set(data, place, checkpoint);
   const auto saved = saved_place(place);
   checked(progress.batches, 0, "loops/batches");
   const auto world = std::int64_t{setup.communicator().size()};

@@ -39,8 +39,9 @@ StateTree data_place_of(const RunSetup& setup, const RunData& data, const FitPro
 /// Resumes at the position in the data that `place` describes: at the same batch where there are equally many
 /// ranks, else at the batch that begins with the same sample. There, and where too few batches are left in
 /// the epoch, an open window is begun again.
-/// @throws CheckpointError when the data set has another size, or no batch begins there
-void adopt_data_place(RunSetup& setup, const RunData& data, FitProgress& progress, const StateTree& place);
+/// @throws CheckpointError naming `checkpoint` when the data set has another size; when no batch begins there
+void adopt_data_place(RunSetup& setup, const RunData& data, FitProgress& progress, const StateTree& place,
+                      const std::filesystem::path& checkpoint);
 
 /// The own state of the rank of the same number; where there are more ranks now, several ranks share one
 /// state.

@@ -59,7 +59,10 @@ void FitLoop::run(const std::function<void()>& on_begin) {
   if (is_stream_) end_epoch_at(std::min(num_batches_, told));
   stop_vote_.begin(ends_by_the_clock(state_.setup));
   // A run that resumes a complete fit calls its hooks all the same, so that callbacks can act on its end.
-  if (!state_.checkpoints.resume_point && (num_batches_ == 0 || done())) return on_begin();
+  if (!state_.checkpoints.resume_point && (num_batches_ == 0 || done())) {
+    say_which_limit();
+    return on_begin();
+  }
 
   warn_of_evaluation_mode(state_.setup);
   const ActivityScope fit(RankActivity::kUnknown);
@@ -71,6 +74,7 @@ void FitLoop::run(const std::function<void()>& on_begin) {
   }
   on_begin();
   while (num_batches_ > 0 && (!done() || has_epoch_to_end())) run_epoch();
+  say_which_limit();
   // What steps on a device have left to be found is an error on all ranks alike.
   if (const auto* const scaler = state_.setup.precision->grad_scaler()) (void)scaler->skipped_steps();
   if (!state_.checkpoints.resume_point)
@@ -98,6 +102,18 @@ bool FitLoop::is_over() const { return steps_reached() || stop_honoured(); }
 bool FitLoop::done() const {
   const auto max_epochs = *state_.setup.options.max_epochs;
   return is_over() || (max_epochs >= 0 && state_.progress.epoch >= max_epochs);
+}
+
+// In Lightning's words, also where a resumed run has nothing left to do.
+void FitLoop::say_which_limit() const {
+  const auto& options = state_.setup.options;
+  if (!state_.setup.is_global_zero() || state_.checkpoints.are_off || options.barebones) return;
+  const auto max_epochs = *options.max_epochs;
+  const auto say = [](const char* option, std::int64_t limit) {
+    log_info("`Trainer.fit` stopped: `" + std::string(option) + "=" + std::to_string(limit) + "` reached.");
+  };
+  if (steps_reached()) return say("max_steps", options.max_steps);
+  if (max_epochs >= 0 && state_.progress.epoch >= max_epochs) say("max_epochs", max_epochs);
 }
 
 // An epoch that was left in its middle is finished only by a longer run.

@@ -131,6 +131,7 @@ class FitLoop {
 
  private:
   bool steps_reached() const;
+  void say_which_limit() const;
   bool stop_honoured() const;
   bool is_over() const;  // also in the midst of an epoch
   bool done() const;

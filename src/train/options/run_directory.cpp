@@ -1,5 +1,7 @@
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -13,7 +15,7 @@
 #include <lockstep/train/run_directory.h>
 #include <lockstep/train/trainer_options.h>
 
-#include "loggers/logger_files.h"
+#include "train/options/run_directory.h"
 
 namespace lockstep {
 namespace {
@@ -86,9 +88,6 @@ fs::path claim_run_directory(const fs::path& wanted, const std::string& name, co
   create(folder);
   create(folder / "logs");
   create(folder / "checkpoints");
-  // Files in which an earlier run reported its outcome must not be taken for this run's.
-  for (const char* verdict : {"summary.json", "failure.json"}) fs::remove(folder / verdict);
-  for (const char* rows : {"metrics.csv", "metrics.jsonl"}) detail::put_aside(folder / rows);
   return folder;
 }
 
@@ -124,6 +123,31 @@ fs::path claim_folder_of_trainer(int number, const fs::path& first, const Traine
 
 fs::path folder_of_first_trainer(const fs::path& run_dir) {
   return run_dir.filename().string().starts_with(kOfTrainer) ? run_dir.parent_path() : fs::path();
+}
+
+namespace {
+
+constexpr std::array<const char*, 6> kRecordFiles{"config.yaml",  "run.json",    "summary.json",
+                                                  "failure.json", "metrics.csv", "metrics.jsonl"};
+
+fs::path aside(const fs::path& file, int number) {
+  const auto name = file.stem().string() + "." + std::to_string(number) + file.extension().string();
+  return file.parent_path() / name;
+}
+
+}  // namespace
+
+bool holds_record(const fs::path& folder) {
+  return std::ranges::any_of(kRecordFiles, [&](const char* name) { return fs::exists(folder / name); });
+}
+
+void put_record_aside(const fs::path& folder) {
+  if (!holds_record(folder)) return;
+  int number = 1;
+  const auto is_taken = [&](const char* name) { return fs::exists(aside(folder / name, number)); };
+  while (std::ranges::any_of(kRecordFiles, is_taken)) ++number;
+  for (const char* name : kRecordFiles)
+    if (fs::exists(folder / name)) fs::rename(folder / name, aside(folder / name, number));
 }
 
 bool give_back_run_directory(const fs::path& folder) {

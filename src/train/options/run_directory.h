@@ -1,4 +1,4 @@
-// Run directories of the second and later Trainers of a program.
+// Run directories of the second and later Trainers of a program, and what earlier runs have left in a folder.
 #pragma once
 
 #include <filesystem>
@@ -20,6 +20,14 @@ std::filesystem::path claim_folder_of_trainer(int number, const std::filesystem:
 
 /// The folder of the program's first Trainer, where `run_dir` is its trainer_NUMBER; empty for other folders.
 std::filesystem::path folder_of_first_trainer(const std::filesystem::path& run_dir);
+
+/// Whether an earlier run has left its record in `folder`: config.yaml, run.json, summary.json, failure.json,
+/// metrics.csv or metrics.jsonl.
+bool holds_record(const std::filesystem::path& folder);
+
+/// Renames the files of that record to config.1.yaml, run.1.json, ..., all with one number, the first that
+/// none of them has. Does nothing where there is no record. @throws std::filesystem::filesystem_error
+void put_record_aside(const std::filesystem::path& folder);
 
 /// Gives up a folder that this process has claimed as a new version, and removes it unless something is in
 /// it. Returns false, and does nothing, for other folders.

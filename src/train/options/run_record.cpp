@@ -25,6 +25,8 @@
 #include <lockstep/formats/mapped_file.h>
 #include <lockstep/torch.h>
 
+#include "train/options/run_directory.h"
+
 namespace lockstep::detail {
 namespace {
 
@@ -152,7 +154,16 @@ void write(const RunSetup& setup, const Json& record) {
 
 }  // namespace
 
-void write_run_record(const RunSetup& setup, int number, const std::vector<std::string>& seeds) {
+namespace {
+
+Json resumed_from_record(const fs::path& checkpoint) {
+  if (checkpoint.empty()) return nullptr;
+  std::error_code ignored;
+  return {{"path", fs::absolute(checkpoint, ignored).string()},
+          {"manifest", first_line(checkpoint / "manifest.xxh128")}};
+}
+
+void write_run_record(const RunSetup& setup) {
   auto program = program_record();
   const auto beside = fs::path(program["executable"].get<std::string>()).parent_path();
   auto commit = commit_around(beside);
@@ -160,16 +171,33 @@ void write_run_record(const RunSetup& setup, int number, const std::vector<std::
   Json record{{"versions", {{"lockstep", kVersion}, {"libtorch", TORCH_VERSION}}},
               {"commit", commit},
               {"program", std::move(program)},
-              {"trainer", number},
+              {"trainer", setup.facts.trainer},
+              {"stage", stage_name(setup.stage)},
               {"ranks", ranks_record(setup)},
-              {"seeds", seeds},
+              {"seeds", setup.facts.seeds},
               {"environment", heeded_variables()},
               {"heeded", kHeeded},
               {"has_config", !setup.options.run.config_yaml.empty()},
               {"save_weights", setup.options.run.save_weights.string()},
               {"files", files_of(setup.options.run.config_yaml)},
-              {"resumed_from", nullptr}};
+              {"resumed_from", resumed_from_record(setup.facts.resumed_from)}};
   write(setup, record);
+}
+
+}  // namespace
+
+void write_record(RunSetup& setup) {
+  if (setup.facts.is_recorded || setup.run_dir.empty() || !setup.is_global_zero()) return;
+  put_record_aside(setup.run_dir);
+  const auto& config = setup.options.run.config_yaml;
+  if (!config.empty()) write_file_atomically(setup.run_dir / "config.yaml", config);
+  write_run_record(setup);
+  setup.facts.is_recorded = true;
+}
+
+void begin_recorded_run(RunSetup& setup) {
+  write_record(setup);
+  setup.facts.has_begun = true;
 }
 
 std::string own_seed() {
@@ -190,12 +218,13 @@ void repeat_seed(int rank) {
   generator.set_current_seed(std::stoull(seed));
 }
 
-void record_resumed_from(const RunSetup& setup, const fs::path& checkpoint) {
+void record_resumed_from(RunSetup& setup, const fs::path& checkpoint) {
+  if (setup.facts.has_begun || !setup.is_global_zero()) return;
+  setup.facts.resumed_from = checkpoint;
+  if (!setup.facts.is_recorded) return;
   auto record = Json::parse(std::ifstream(setup.run_dir / kRecord), nullptr, /*allow_exceptions=*/false);
   if (!record.is_object()) return;
-  std::error_code ignored;
-  record["resumed_from"] = {{"path", fs::absolute(checkpoint, ignored).string()},
-                            {"manifest", first_line(checkpoint / "manifest.xxh128")}};
+  record["resumed_from"] = resumed_from_record(checkpoint);
   write(setup, record);
 }
 

@@ -11,12 +11,14 @@
 
 namespace lockstep::detail {
 
-/// Writes run.json into the run directory of `setup`: the program with its checksum, its command and folder,
-/// the commit of the sources around it, versions, the variables that it heeds, the ranks, and the files that
-/// its configuration names. Called on rank 0.
-/// @param number  of the Trainer in its program, from 1
-/// @param seeds  own_seed() of each rank
-void write_run_record(const RunSetup& setup, int number, const std::vector<std::string>& seeds);
+/// Puts the record of an earlier run aside, and writes config.yaml and run.json into the run directory: the
+/// program with its checksum, its command and folder, the commit of the sources around it, versions, the
+/// variables that it heeds, the ranks, and the files that its configuration names. Once for each Trainer;
+/// does nothing on other ranks than 0, and where there is no run directory yet.
+void write_record(RunSetup& setup);
+
+/// Does the same where a run has passed its checks: until then it leaves an earlier run's record as it is.
+void begin_recorded_run(RunSetup& setup);
 
 /// What the random generator of this rank was seeded with, which a program that sets no seed draws from the
 /// system.
@@ -26,7 +28,8 @@ std::string own_seed();
 /// was.
 LOCKSTEP_API void repeat_seed(int rank);
 
-/// Adds to run.json the checkpoint from which the run goes on. Called on rank 0.
-void record_resumed_from(const RunSetup& setup, const std::filesystem::path& checkpoint);
+/// Has run.json tell the checkpoint from which the Trainer's first run goes on, or which it evaluates. Does
+/// nothing on other ranks than 0.
+void record_resumed_from(RunSetup& setup, const std::filesystem::path& checkpoint);
 
 }  // namespace lockstep::detail

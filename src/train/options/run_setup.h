@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include <lockstep/checkpoint/checkpoint.h>
@@ -19,6 +20,15 @@
 
 namespace lockstep::detail {
 
+/// What run.json tells beside the options, and how far it is.
+struct RunFacts {
+  int trainer = 1;                          ///< number in its program
+  std::vector<std::string> seeds = {};      ///< own_seed() of each rank
+  std::filesystem::path resumed_from = {};  ///< the first run's checkpoint; empty: none
+  bool is_recorded = false;                 ///< run.json and config.yaml are of this Trainer
+  bool has_begun = false;                   ///< a run of this Trainer has passed all checks
+};
+
 /// The options, and what follows from them and from the environment. Functions that prepare a run, resume it
 /// or search for its options change a RunSetup; the loops only read it.
 struct RunSetup {
@@ -27,6 +37,7 @@ struct RunSetup {
   /// Replaces options.accumulate_grad_batches when the next epoch begins.
   std::optional<AccumulationSchedule> next_accumulation;
   std::filesystem::path run_dir;
+  RunFacts facts;
   bool has_run_dir_of_program = false;  ///< options.run.run_dir is what ls::run() or a launcher gave
   std::shared_ptr<ClusterEnvironment> environment;
   WorldShape shape;
