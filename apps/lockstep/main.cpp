@@ -56,7 +56,12 @@ CLI::App* add_report(CLI::App& app, ReportFlags& flags) {
 
 int report(const ReportFlags& flags) {
   std::vector<lockstep::RunRecord> runs;
-  for (const auto& folder : flags.runs) runs.push_back(lockstep::read_run(folder));
+  try {
+    for (const auto& folder : flags.runs) runs.push_back(lockstep::read_run(folder));
+  } catch (const lockstep::IoError& error) {  // as other verbs refuse a folder that is no run's
+    std::cerr << "lockstep: " << error.what() << "\n";
+    return 2;
+  }
   if (flags.plot) std::cout << lockstep::plot_curves(runs, flags.options, lockstep::standard_output());
   if (flags.plot && flags.output.empty()) return 0;
   const auto file =

@@ -67,7 +67,9 @@ std::string refusal(const CLI::App* app, const CLI::Error& error) {
   if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) text = unknown_word(*app);
   if (dynamic_cast<const CLI::RequiredError*>(&error) != nullptr && app->get_subcommands().empty())
     text = missing_verb(*app);
-  return "lockstep: " + text + "; see lockstep --help\n";
+  const auto verbs = app->get_subcommands();
+  const auto verb = verbs.empty() ? "" : verbs.front()->get_name() + " ";
+  return "lockstep: " + text + "; see lockstep " + verb + "--help\n";
 }
 
 void refuse_run(const std::string& what, const std::string& expected, const std::string& got,

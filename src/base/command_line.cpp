@@ -26,6 +26,8 @@ struct Flag {
   bool is_list = false;
   bool is_open = false;  // the flag is below an open root, and its type is unknown
   std::string expected = {};
+  std::string choice = {};  // the flag that it depends on, if any
+  Words only_for = {};      // values of that flag that have it
 };
 using Flags = std::map<std::string, Flag>;  // by key
 
@@ -42,9 +44,14 @@ std::string expected_by(const OptionInfo& option) {
 Flags flags_of(const OptionTree& tree) {
   Flags flags;
   for (const auto& option : tree.list()) {
-    auto& flag =
-        flags.try_emplace(option.key, Flag{.is_bool = true, .is_list = true, .expected = expected_by(option)})
-            .first->second;
+    auto& flag = flags
+                     .try_emplace(option.key, Flag{.is_bool = true,
+                                                   .is_list = true,
+                                                   .expected = expected_by(option),
+                                                   .choice = option.choice,
+                                                   .only_for = option.only_for})
+                     .first->second;
+    flag.only_for.insert(flag.only_for.end(), option.only_for.begin(), option.only_for.end());
     flag.is_bool &= option.is_bool;
     flag.is_list &= option.is_list;
   }
@@ -180,11 +187,21 @@ class Parser {
 
   [[noreturn]] void refuse_flag(const std::string& name) const {
     Words known{"help", "print_config"};
-    for (const auto& [key, flag] : flags_) known.push_back(key);
+    for (const auto& [key, flag] : flags_)
+      if (!is_of_other_choice(flag)) known.push_back(key);
     const auto key = name.substr(std::min(name.find_first_not_of('-'), name.size()));
     const auto instead = info_.instead_of ? info_.instead_of(key) : std::string();
     throw_unknown("flag " + name, "",
                   instead.empty() ? did_you_mean(nearest_key(key, known), "--") : instead);
+  }
+
+  // Whether the command line names an alternative that has no such flag.
+  bool is_of_other_choice(const Flag& flag) const {
+    if (flag.choice.empty()) return false;
+    const auto given = app_.get_option("--" + flag.choice)->results();
+    if (given.empty()) return false;
+    return std::ranges::none_of(
+        flag.only_for, [&](const std::string& name) { return detail::same_name(name, given.back()); });
   }
 
   [[noreturn]] void refuse_word(const std::string& word) const {

@@ -65,6 +65,20 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return above[b.size()];
 }
 
+constexpr std::size_t kShortestPrefix = 3;
+
+// The shortest of `known` that goes on where `wanted` ends, within the same part of a dotted key.
+std::optional<std::string> continued(const std::string& wanted, std::span<const std::string> known) {
+  std::optional<std::string> shortest;
+  if (wanted.size() - (wanted.rfind('.') + 1) < kShortestPrefix) return shortest;
+  for (const auto& candidate : known) {
+    const bool goes_on = candidate.size() > wanted.size() && folded(candidate).starts_with(wanted) &&
+                         candidate.find('.', wanted.size()) == std::string::npos;
+    if (goes_on && (!shortest || candidate.size() < shortest->size())) shortest = candidate;
+  }
+  return shortest;
+}
+
 constexpr std::size_t kLongestName = 200;  // longer names are not compared, which bounds the work
 
 std::string_view last_part(std::string_view key) {
@@ -85,7 +99,9 @@ std::optional<std::string> nearest_name(std::string_view name, std::span<const s
     best = distance;
     nearest = candidate;
   }
-  return nearest;
+  if (best <= 1) return nearest;
+  const auto longer = continued(wanted, known);
+  return longer ? longer : nearest;
 }
 
 std::optional<std::string> nearest_key(std::string_view key, std::span<const std::string> known) {

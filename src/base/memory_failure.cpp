@@ -12,9 +12,11 @@
 #include <string>
 
 #include <lockstep/base/env.h>
+#include <lockstep/base/error.h>
 
 #include "base/cgroup.h"
 #include "base/diagnoses.h"
+#include "base/failure_place.h"
 #include "base/format.h"
 
 namespace lockstep::detail {
@@ -62,6 +64,23 @@ std::string limit_text() {
   return "";
 }
 
+// Errors of lockstep that say where they happened keep that, and so do those about other ranks.
+std::string place_to_add(const std::exception& error) {
+  const std::string_view text = error.what();
+  const auto line = text.substr(0, text.find('\n'));
+  const bool is_own = dynamic_cast<const Error*>(&error) != nullptr;
+  const bool has_place =
+      is_own && (line.find("; at ") != line.npos || dynamic_cast<const CommError*>(&error) != nullptr);
+  return has_place ? "" : failure_place();
+}
+
+// The place belongs to the first line: texts of other libraries continue with stack frames.
+std::string text_with_place(const std::exception& error) {
+  std::string text = error.what();
+  text.insert(std::min(text.find('\n'), text.size()), place_to_add(error));
+  return text;
+}
+
 }  // namespace
 
 bool is_memory_failure(const std::exception& error) {
@@ -103,11 +122,11 @@ std::string memory_report(const RankStatus& status, std::int64_t peak_bytes) {
 }
 
 std::string failure_text(const std::exception& error) {
-  if (!is_memory_failure(error)) return error.what();
+  if (!is_memory_failure(error)) return text_with_place(error);
   const std::string_view all = error.what();
   const std::string what(all.substr(0, all.find('\n')));
   const auto asked = asked_bytes(all);
-  auto text = "the system has not enough memory for this process (" + what + ")" +
+  auto text = "the system has not enough memory for this process (" + what + ")" + place_to_add(error) +
               (asked ? "; it asked for " + memory_text(*asked) : "");
   text += memory_report(rank_status(), peak_rss_bytes());
   const bool has_advice = rank_status().memory.advice[0] != '\0' && diagnoses().memory;

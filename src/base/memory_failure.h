@@ -25,8 +25,9 @@ LOCKSTEP_API std::optional<std::int64_t> asked_bytes(std::string_view text);
 /// `status`; of that only what is known. Empty where the diagnosis is off.
 LOCKSTEP_API std::string memory_report(const RankStatus& status, std::int64_t peak_bytes);
 
-/// What `error` says; where memory was short, also what was asked for, where this rank's memory is, and what
-/// would make room.
+/// What `error`, which is being handled, says, and in which hook it was thrown (base/failure_place.h) unless
+/// it says where it happened; where memory was short, also what was asked for, where this rank's memory is,
+/// and what would make room.
 LOCKSTEP_API std::string failure_text(const std::exception& error);
 
 /// How often the kernel has killed a process for want of memory, in this cgroup or, where that is not told,

@@ -262,6 +262,18 @@ void refuse_misplaced(const std::vector<OptionInfo>& options, const std::vector<
   }
 }
 
+// The keys that can be given with the alternatives that are held.
+std::vector<std::string> keys_held(const OptionTree& tree, const std::vector<OptionInfo>& options) {
+  auto keys = tree.keys();
+  std::erase_if(keys, [&](const std::string& key) {
+    return std::ranges::any_of(with_choices_above(options, find(options, key)), [&](const auto* info) {
+      const auto* const choice = find(options, info->choice);
+      return choice != nullptr && std::ranges::count(info->only_for, choice->default_value) == 0;
+    });
+  });
+  return keys;
+}
+
 }  // namespace
 
 void refuse_unknown(const OptionTree& tree, const LeftOver& left,
@@ -281,7 +293,7 @@ void refuse_unknown(const OptionTree& tree, const LeftOver& left,
   refuse_misplaced(options, chain, assignment);
   refuse_below_value(options, assignment);
   throw_unknown("key " + assignment.key, shown(assignment.source),
-                did_you_mean(nearest_key(assignment.key, tree.keys())));
+                did_you_mean(nearest_key(assignment.key, keys_held(tree, options))));
 }
 
 void throw_unknown(const std::string& what, const std::string& where, const std::string& hint) {

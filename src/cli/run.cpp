@@ -24,6 +24,7 @@
 
 #include "base/memory_failure.h"
 #include "base/system.h"
+#include "cluster/environment_end.h"
 #include "fabric/connector.h"
 #include "launch/outside_ranks.h"
 #include "launch/signals.h"
@@ -110,6 +111,17 @@ std::shared_ptr<ClusterEnvironment> environment_of(const TrainerOptions& options
   return detail::named_environment(options.strategy, besides);
 }
 
+// An environment of the program's own by which this process is a rank gets its teardown, also where flags are
+// refused.
+template <class Options>
+void promise_teardown(const Options& options) {
+  try {
+    const auto environment = environment_of(options);
+    if (environment && environment->creates_processes_externally()) cluster::tear_down_at_end(environment);
+  } catch (const std::exception&) {  // it is refused where it is used
+  }
+}
+
 // Whether this process was started as a rank, as far as that is known before the program's body runs: by a
 // launcher, or in the words of an environment that `options` name.
 template <class Options>
@@ -122,6 +134,18 @@ bool is_started(Options options, const StrategyOptions& code) {
   } catch (const ConfigError&) {
     return false;  // a rank that it names may know its place
   }
+}
+
+// Here it is still known who has said it.
+void refuse_no_devices(const Devices& devices, const std::string& key, const std::vector<Assignment>& given) {
+  if (devices.number() == nullptr || *devices.number() != 0) return;
+  std::string where;
+  for (const auto& assignment : given)
+    if (assignment.key == key) where = shown(assignment.source);
+  throw ConfigError("device", {.what = "devices: nothing to run on",
+                               .expected = "\"auto\", a number >= 1, or -1 for all of an accelerator",
+                               .got = "\"0\"",
+                               .where = where});
 }
 
 // Ranks that this process must fork; 0 when it is itself a rank, or the ranks are started another way.
@@ -239,6 +263,8 @@ int run(int argc, char** argv, Program program, const std::function<void(Cli&)>&
     publish_start();
     join_launcher();
     if (program.name.empty()) program.name = std::filesystem::path(argv[0]).filename().string();
+    if (program.fabric) promise_teardown(*program.fabric);
+    if (!program.fabric) promise_teardown(program.trainer);
     Settings settings{.trainer = program.trainer,
                       .fabric = program.fabric.value_or(FabricOptions{}),
                       .run = program.trainer.run,
@@ -252,6 +278,11 @@ int run(int argc, char** argv, Program program, const std::function<void(Cli&)>&
     }
     detail::take_lightning_keys(command_line.assignments);
     tree.apply(command_line.assignments);
+    if (program.fabric) {
+      refuse_no_devices(settings.fabric.devices, "fabric.devices", command_line.assignments);
+    } else {
+      refuse_no_devices(settings.trainer.devices, "trainer.devices", command_line.assignments);
+    }
     auto& options = settings.run;
     if (program.fabric) {
       options.run_dir = settings.fabric.run.run_dir;

@@ -13,6 +13,7 @@
 #include <lockstep/base/error.h>
 #include <lockstep/data/sampler.h>
 
+#include "base/failure_place.h"
 #include "base/job_log.h"
 #include "data/streams.h"
 
@@ -113,7 +114,7 @@ class PlanSource final : public BatchSource {
     if (next_ >= plan_->num_batches()) return {};
     return [plan = plan_, fetch = fetch_, number = next_++] {
       const auto indices = plan->batch(number);
-      auto batch = (*fetch)(indices);
+      auto batch = in_place("get_batch of the data set", [&] { return (*fetch)(indices); });
       batch.set_indices(std::shared_ptr<const std::int64_t>(plan, indices.data()), indices.size());
       return batch;
     };

@@ -136,6 +136,22 @@ void complete_clipping(DeepSpeedConfig& c, const TrainerSettings& s) {
   }
 }
 
+std::string_view name_of(Dtype dtype) {
+  if (dtype == Dtype::kFp16) return "16-mixed or 16-true";
+  return dtype == Dtype::kBf16 ? "bf16-mixed or bf16-true" : "32-true";
+}
+
+void require_same_dtype(const Pair& pair, bool in_file, bool wanted, Dtype precision) {
+  if (in_file == wanted) return;
+  throw ConfigError("deepspeed",
+                    {.what = pair.config.named(pair.key) + " and the Trainer's precision disagree",
+                     .expected = "the same kind of numbers in both, or one of them not given",
+                     .got = pair.key + (in_file ? " true" : " false") +
+                            " in the file, and a Trainer's precision of " + std::string(name_of(precision)),
+                     .where = {},
+                     .hint = "\"auto\" in the file takes the Trainer's"});
+}
+
 /// Fills one of fp16.enabled and bf16.enabled, which stands for `dtype`.
 void complete_enabled(const Pair& pair, AutoOr<bool>& enabled, Dtype dtype, std::optional<Dtype> precision) {
   const bool wanted = precision == dtype;
@@ -143,7 +159,7 @@ void complete_enabled(const Pair& pair, AutoOr<bool>& enabled, Dtype dtype, std:
   if (!is_given && (enabled.is_auto || precision)) {
     enabled = wanted;
   } else if (is_given && precision) {
-    require_same(pair, enabled.value == wanted, enabled.value ? "true" : "false", wanted ? "true" : "false");
+    require_same_dtype(pair, enabled.value, wanted, *precision);
   }
 }
 

@@ -57,6 +57,10 @@ constexpr std::array kUnsupported{
 };
 
 constexpr std::array kInstead{
+    Note{"optimizer.params.learning_rate", "did you mean lr?"},
+    Note{"optimizer.params.beta1", "did you mean betas?"},
+    Note{"scheduler.params.warmup", "did you mean warmup_num_steps?"},
+    Note{"scheduler.params.warmup_steps", "did you mean warmup_num_steps?"},
     Note{"optimizer.params.max_grad_norm", "use gradient_clipping, at the top level"},
 };
 

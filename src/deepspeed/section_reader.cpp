@@ -130,6 +130,12 @@ std::string where_known(std::string_view key, std::span<const std::string> known
   return did_you_mean(nearest_name(key, known));
 }
 
+// Long sections have their page.
+std::string accepted_keys(const std::vector<std::string>& known) {
+  constexpr std::size_t kMostShown = 16;
+  return known.empty() || known.size() > kMostShown ? "" : lockstep::detail::one_of(known);
+}
+
 constexpr std::string_view kAuto = "auto";
 
 const HjsonMember* member_of(const Hjson& object, std::string_view key) {
@@ -263,7 +269,7 @@ void SectionReader::report_unknown(const HjsonMember& member) {
   auto hint = std::string(instead_of(path));
   if (hint.empty()) hint = where_known(member.key, section_.known, section_.path);
   if (is_strict(section_.path) || !instead_of(path).empty())
-    refuse("unknown key " + path, "", "", where(member.place), hint);
+    refuse("unknown key " + path, accepted_keys(section_.known), "", where(member.place), hint);
   warnings_.push_back(where(member.place) + ": unknown key " + path + " has no effect" +
                       (hint.empty() ? "" : "; " + hint));
 }

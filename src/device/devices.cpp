@@ -279,7 +279,7 @@ const Accelerator& chosen_accelerator(std::string_view name) {
   if (std::ranges::find(kPlanned, name) == std::end(kPlanned))
     refuse_accelerator(name, "no such accelerator", accepted);
   refuse_accelerator(name, "accelerator " + std::string(name) + " is not built yet", accepted,
-                     "docs/status.md says what is planned");
+                     "docs/status.md of the sources says what is planned");
 }
 
 }  // namespace

@@ -105,7 +105,8 @@ class XlaAccelerator final : public Accelerator {
 
   std::string absence() const override {
     return "no PJRT plug-in is named: by strategy.pjrt_plugin, LOCKSTEP_PJRT_PLUGIN or PJRT_DEVICE; "
-           "docs/xla.md says where they are found, and tools/xla.sh fetches one for CPUs";
+           "docs/xla.md of the sources says where they are found, and their tools/xla.sh fetches one for "
+           "CPUs";
   }
 
   // Plug-ins are asked for by name: some look for their hardware on the network.

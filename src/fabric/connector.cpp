@@ -69,9 +69,11 @@ WorldShape world_shape(const ConnectorOptions& options, const ClusterEnvironment
 
 std::shared_ptr<ClusterEnvironment> chosen_environment(const ConnectorOptions& options) {
   const auto named = named_environment(options.strategy, options.cluster_environment);
-  if (!named) return detect_environment();
-  launch::leave_if_started_outside(*named);
-  return named;
+  const auto environment = named ? named : detect_environment();
+  if (named) launch::leave_if_started_outside(*named);
+  // This process is a rank already, also where the settings do not match.
+  if (environment->creates_processes_externally()) cluster::tear_down_at_end(environment);
+  return environment;
 }
 
 }  // namespace

@@ -19,6 +19,7 @@
 #include <lockstep/launch/errors.h>
 
 #include "base/diagnoses.h"
+#include "base/failure_place.h"
 #include "base/job_log.h"
 #include "base/memory_failure.h"
 #include "base/system.h"
@@ -167,7 +168,7 @@ int launch::guard_rank(const std::function<int()>& body) {
     print_unless_supervised(detail::failure_text(error));
     return exit_code_of(error);
   } catch (...) {
-    const std::string text = "an exception that is no std::exception";
+    const auto text = "an exception that is no std::exception" + detail::failure_place();
     set_outcome(RankOutcome::kFailed, text);
     print_unless_supervised(text);
     return launch::kExitFailed;

@@ -51,6 +51,13 @@ UniqueFd try_listen(const addrinfo& address) {
   return listening ? std::move(fd) : UniqueFd();
 }
 
+// Who has chosen `port`, and how to choose another one.
+std::string hint_for_port(int port) {
+  if (env::get("MASTER_PORT") == std::to_string(port))
+    return "the variable MASTER_PORT names it: set another one, or unset it for a free one";
+  return "choose another main_port (of lockstep run: --master-port), or 0 for a free one";
+}
+
 // Listens on `port` (0: a free one) of the first of `addresses` that can be listened on.
 // @throws Error naming address, port and reason
 ListenSocket listen_on(std::span<const std::string> addresses, int port) {
@@ -66,7 +73,7 @@ ListenSocket listen_on(std::span<const std::string> addresses, int port) {
   throw_errno("cannot listen on " + addresses.back() + " port " + std::to_string(port),
               errno == EADDRNOTAVAIL ? "it must be an address of this machine, of an interface that is up: "
                                        "even lo may be down"
-                                     : "choose another main_port, or 0 for a free one");
+                                     : hint_for_port(port));
 }
 
 }  // namespace

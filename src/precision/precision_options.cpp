@@ -92,7 +92,7 @@ at::Tensor TruePrecision::convert_input(const at::Tensor& input) const {
 
 using Row = Choice<PrecisionOptions>;
 
-constexpr std::string_view kNotBuilt = "known but not built yet; docs/status.md says what is";
+constexpr std::string_view kNotBuilt = "known but not built yet; docs/status.md of the sources says what is";
 
 Row not_built(std::string_view name) { return {name, Fp32{}, "not built yet", kNotBuilt}; }
 

@@ -106,13 +106,14 @@ std::span<const Row> strategy_choices() {
           "stage 3, optimizer state and parameters on disk, in nvme_path"},
       Row{"single_xla", SingleXla{}, "one process on one device of a PJRT plug-in"},
       Row{"xla", Xla{}, "every rank holds the model on a device of a PJRT plug-in, gradients are averaged"},
+      not_there("dp", "it is gone from Lightning 2, too; use ddp"),
       not_there(
           "xla_debug",
           "it is xla with the reports of torch_xla, which lockstep does not have; use xla, and its option "
-          "fallback error to find operators that are not lowered (docs/xla.md)"),
+          "fallback error to find operators that are not lowered (docs/xla.md of the sources)"),
       not_there("xla_fsdp",
                 "torch_xla's sharding is not built for devices of XLA; use xla there, and fsdp on CPUs and "
-                "CUDA devices (docs/status.md)"),
+                "CUDA devices (docs/status.md of the sources)"),
   };
   return rows;
 }

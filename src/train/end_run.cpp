@@ -21,6 +21,7 @@
 #include <lockstep/profilers/profilers.h>
 #include <lockstep/torch.h>
 
+#include "base/failure_place.h"
 #include "device/xla_library_interface.h"
 #include "train/checkpoints/fit_checkpoint.h"
 #include "train/data/data_place.h"
@@ -173,6 +174,27 @@ void write_summary(const FitParts& fit, const SearchRun& search, const std::stri
                         summary.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
 }
 
+// " of step 2 (epoch 0, batch 2)", for errors; empty before the first batch. Where on_train_batch_end is
+// called, its batch is counted already.
+std::string place_in_fit(const FitProgress& progress) {
+  const auto step = " of step " + std::to_string(progress.global_step);
+  const auto epoch = "epoch " + std::to_string(progress.epoch);
+  switch (progress.phase) {
+    case FitPhase::kEpochStart:
+      return progress.global_step == 0 ? "" : step;
+    case FitPhase::kBatches:
+    case FitPhase::kInBatch:
+      return step + " (" + epoch + ", batch " + std::to_string(progress.batches) + ")";
+    case FitPhase::kBatchEnd:
+    case FitPhase::kValidation:
+      return step + " (" + epoch + ", batch " + std::to_string(progress.batches - 1) + ")";
+    case FitPhase::kEpochEnd:
+    case FitPhase::kEpochLogged:
+      break;
+  }
+  return step + " (" + epoch + ")";
+}
+
 }  // namespace
 
 // The summary is written last: until then any rank may still fail.
@@ -213,6 +235,7 @@ bool is_refused(const RunSetup& setup, const std::exception& error) {
 }  // namespace
 
 void end_failed_run(const FitParts& fit, const SearchRun& search, const std::exception& error) {
+  if (fit.setup.stage == Stage::kFit) note_failure_detail(place_in_fit(fit.progress));
   note_failure(error);
   tell_of_failure(fit, error);
   fit.log.train.reset();

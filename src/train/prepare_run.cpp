@@ -20,6 +20,7 @@
 #include <lockstep/train/first_weights.h>
 #include <lockstep/train/train_context.h>
 
+#include "base/failure_place.h"
 #include "checkpoint/stored_weights.h"
 #include "optim/schedule.h"
 #include "parallel/deferred/deferred_tensor.h"
@@ -156,12 +157,12 @@ void forget_first_values(const AnyModule& module) {
 }
 
 void prepare_module(RunSetup& setup, HookList& hooks, TrainContext& context) {
-  if (setup.environment->local_rank() == 0) setup.module->prepare_data();
+  if (setup.environment->local_rank() == 0) in_place("prepare_data", [&] { setup.module->prepare_data(); });
   setup.strategy->barrier();
   hooks.call(hook::setup, context);
   {
     const auto scope = deferral(setup);
-    setup.module->configure_model(context);
+    in_place("configure_model", [&] { setup.module->configure_model(context); });
   }
   // Loaded once: a later test is about the weights that fit has trained. The strategy sends rank 0's weights
   // to all ranks.
@@ -337,7 +338,7 @@ TrainedBatches trained_batches(const RunSetup& setup, const RunData& data, const
 }
 
 void set_up_optimizers(RunSetup& setup, const RunData& data, const FitProgress& progress) {
-  auto own = setup.module->configure_optimizers();
+  auto own = in_place("configure_optimizers", [&] { return setup.module->configure_optimizers(); });
   if (setup.deepspeed) own = completed_by_deepspeed(setup, data, progress, std::move(own));
   auto all = numbered(std::move(own));
   check_number(setup, all.size());

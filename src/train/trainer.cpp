@@ -1,5 +1,6 @@
 #include <lockstep/train/trainer.h>
 
+#include <algorithm>
 #include <csignal>
 #include <functional>
 #include <stdexcept>
@@ -12,9 +13,11 @@
 #include <lockstep/comm/collective_observer.h>
 #include <lockstep/launch/join.h>
 #include <lockstep/parallel/sync_batch_norm.h>
+#include <lockstep/train/callbacks/progress_bar.h>
 
 #include "launch/signals.h"
 #include "state/module_tensors.h"
+#include "train/callbacks/progress_bar.h"
 #include "train/checkpoints/fit_checkpoint.h"
 #include "train/checkpoints/run_checkpoints.h"
 #include "train/data/run_data.h"
@@ -200,6 +203,19 @@ void say_on_rank_0(const RunSetup& setup, const RunNotes& notes) {
   for (const auto& text : notes.warnings) log_warning(text);
 }
 
+// Without a progress bar, whose callbacks print them otherwise.
+void print_results(const RunSetup& setup, const Metrics& metrics) {
+  const auto is_bar = [](const auto& callback) {
+    return dynamic_cast<const ProgressBar*>(callback.get()) != nullptr;
+  };
+  const bool is_test = setup.stage == Stage::kTest;
+  if (metrics.empty() || !setup.is_global_zero() || setup.options.barebones ||
+      (!is_test && setup.stage != Stage::kValidate) || std::ranges::any_of(setup.callbacks, is_bar))
+    return;
+  for (const auto& line : result_lines(is_test ? "Test metric" : "Validate metric", metrics))
+    print_line(line);
+}
+
 // Resets what an earlier fit of this Trainer has left.
 void forget_fit(const FitParts& fit, const ModelCheckpoint* callback) {
   fit.progress = {};
@@ -321,6 +337,7 @@ Metrics Trainer::run_evaluation(std::shared_ptr<AnyModule> module, DataSource so
     state.log.results.assign(loaders.size(), {});
     EvaluationProgress progress;
     run_evaluation_loop(state, loaders, stage, evaluation_limits(setup, loaders, stage), progress);
+    print_results(setup, state.log.board.callback.read());
     end_run(state.fit, state.search);
   });
   return state.log.board.callback.read();

@@ -23,7 +23,8 @@ namespace fs = std::filesystem;
 
 constexpr auto kVariable = "LOCKSTEP_PJRT_PLUGIN";
 constexpr auto kHowToGet =
-    "tools/xla.sh fetches one for CPUs; jax-cuda13-pjrt and libtpu are packages that hold those for GPUs and "
+    "tools/xla.sh of the sources fetches one for CPUs; jax-cuda13-pjrt and libtpu are packages that hold "
+    "those for GPUs and "
     "TPUs";
 
 #if defined(__x86_64__)

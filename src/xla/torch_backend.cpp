@@ -132,7 +132,7 @@ void note_fallback(const std::string& name) {
   }
   if (fallback == Fallback::kError)
     throw Error("xla", {.what = "the operator " + name + " has no lowering to XLA for these arguments",
-                        .expected = "operators that docs/xla.md lists",
+                        .expected = "operators that docs/xla.md of the sources lists",
                         .hint = "let it run on the CPU: LOCKSTEP_XLA_FALLBACK=cpu"});
   warn_once("xla.fallback " + name,
             "XLA: " + name + " runs on the CPU, which ends the program before it and copies its tensors");

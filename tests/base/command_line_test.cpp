@@ -120,6 +120,10 @@ TEST(CommandLine, RefusesUnknownFlagsWithTheNearest) {
   EXPECT_EQ(refusal({"--epochs=3"}), "[options] unknown flag --epochs; did you mean --demo.epochs?");
   EXPECT_EQ(refusal({"--print-config"}),
             "[options] unknown flag --print-config; did you mean --print_config?");
+  EXPECT_THAT(refusal({"--demo.strategy", "pair", "--demo.strategy.find", "true"}),
+              HasSubstr("did you mean --demo.strategy.find_unused?"));
+  EXPECT_THAT(refusal({"--demo.strategy", "shard", "--demo.strategy.find", "true"}),
+              ::testing::Not(HasSubstr("find_unused")));
   EXPECT_EQ(refusal({"--demo.epo", "3"}).find("[options] unknown flag --demo.epo"), 0u);  // no abbreviations
   EXPECT_THAT(refusal({"-x"}), HasSubstr("unknown flag -x"));
   EXPECT_EQ(refusal({"--demo.turns", "2"}), "[options] unknown flag --demo.turns; say demo.epochs");

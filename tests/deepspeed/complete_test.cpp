@@ -58,7 +58,7 @@ TEST(DeepSpeedComplete, ADisagreementNamesBoth) {
   expect_refused(R"({"gradient_clipping": 1.0})", {.gradient_clip_val = 0.5},
                  {"gradient_clipping (ds.json:1:2)", "gradient_clip_val", "1 and 0.5"});
   expect_refused(R"({"fp16": {"enabled": true}})", {.precision = Dtype::kFp32},
-                 {"fp16.enabled (ds.json:1:11)", "precision", "true and false"});
+                 {"fp16.enabled (ds.json:1:11)", "fp16.enabled true in the file", "precision of 32-true"});
 }
 
 }  // namespace

@@ -127,6 +127,25 @@ TEST(DdpEngine, NamesUnusedParameters) {
   });
 }
 
+// Only what all ranks can do without is said to be unneeded.
+TEST(DdpUnneededWalk, IsSaidWhereNoRankLeavesOutAny) {
+  const auto said_of = [](bool leaves_out) {
+    ::testing::internal::CaptureStderr();
+    run_ranks(2, [=](const Communicator& comm) {
+      torch::nn::Linear first(1, 1), second(1, 1);
+      torch::nn::Sequential model(first, second);
+      DdpEngine engine(*model, comm, {.find_unused_parameters = true});
+      const bool is_whole = comm.rank() == 0 || !leaves_out;
+      const auto output = first->forward(at::ones({1, 1}));
+      engine.backward((is_whole ? second->forward(output) : output).sum());
+    });
+    return ::testing::internal::GetCapturedStderr();
+  };
+  EXPECT_EQ(said_of(true), "");
+  EXPECT_THAT(said_of(false),
+              HasSubstr("find_unused_parameters is set, but the loss of every rank used all"));
+}
+
 // Rank 0 uses all parameters, rank 1 leaves out the second layer, and nobody uses the third.
 TEST(DdpEngine, FindsUnusedParameters) {
   run_ranks(2, [](const Communicator& comm) {

@@ -42,8 +42,11 @@ class OwnEnvironment(ProgramTest):
     def test_is_torn_down_after_a_failure(self):
         for entry in ("run", "run_known", "run_rank", "trainer", "fabric"):
             with self.subTest(entry):
-                for result in self.scheduled(entry, "fail"):
+                results = self.scheduled(entry, "fail")
+                for result in results:
                     self.assertNotEqual(result.code, 0, result)
+                if entry.startswith("run"):
+                    self.assertIn("the disk is full; in training_step of step 0 (epoch 0, batch 0)", results[1].err)
                 self.assert_torn_down(2)
         self.assertNotEqual(self.run_program(CASE, "spawn", "fail").code, 0)
 
@@ -67,6 +70,12 @@ class OwnEnvironment(ProgramTest):
                 for result in self.scheduled(entry, "--trainer.devices", 3):
                     self.assert_refused(result, 2, "my scheduler", "devices=3", "devices * num_nodes = 2")
                     self.assertNotIn("LOCAL_WORLD_SIZE", result.err)
+                self.assert_torn_down(2)
+
+    def test_is_torn_down_where_a_flag_is_refused(self):
+        for result in self.scheduled("run_known", "--trainer.max_steps", "x"):
+            self.assert_refused(result, 2, "trainer.max_steps")
+        self.assert_torn_down(2)
 
     def test_one_that_reads_the_variables_of_forked_ranks_lets_them_be(self):
         result = self.run_program(CASE, "run", "--trainer.devices", 2)

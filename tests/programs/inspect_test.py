@@ -114,9 +114,9 @@ class Inspect(ProgramTest):
 
     def test_usage_is_told(self):
         self.assertEqual(self.run_program(COMMAND).code, 2)
-        self.assertEqual(self.run_program(COMMAND, "inspect").err, "lockstep: CHECKPOINT is required; see lockstep --help\n")
+        self.assertEqual(self.run_program(COMMAND, "inspect").err, "lockstep: CHECKPOINT is required; see lockstep inspect --help\n")
         result = self.run_program(COMMAND, "inspect", "a", "--diff")
-        self.assertEqual((result.code, result.err), (2, "lockstep: flag --diff needs a value; see lockstep --help\n"))
+        self.assertEqual((result.code, result.err), (2, "lockstep: flag --diff needs a value; see lockstep inspect --help\n"))
         for words, text in ((("inspcet", "a"), 'got "inspcet"; did you mean inspect?'), (("inspect", "a", "--dif", "b"), "flag --dif is not known; "
                             "did you mean --diff?"), (("inspect", "a", "b"), '"b" is one too many'), ((), "expected one of inspect, ")):
             self.assert_refused(self.run_program(COMMAND, *words), 2, text)

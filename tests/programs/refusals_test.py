@@ -13,7 +13,7 @@ REFUSED = {
     "cuda_graphs": [("maybe", "true")],
     "expandable_segments": [("maybe", "true")],
     "num_nodes": [("0", ">= 1"), ("-1", ">= 1"), ("two", "integer")],
-    "strategy": [("dpd", "ddp"), ("xla", "LOCKSTEP_PJRT_PLUGIN", "PJRT_DEVICE", "docs/xla.md"), ("xla_debug", "use xla"),
+    "strategy": [("dpd", "ddp"), ("dp", "gone from Lightning 2", "use ddp"), ("xla", "LOCKSTEP_PJRT_PLUGIN", "PJRT_DEVICE", "docs/xla.md"), ("xla_debug", "use xla"),
                  ("xla_fsdp", "docs/status.md")],
     "precision": [("8", "16-mixed"), ("transformer-engine", "not built yet")],
     "precision.init_scale": [("0", "> 0")],

@@ -183,7 +183,7 @@ class Report(ReportTest):
     def test_says_what_is_wrong(self):
         self.report(code=2)
         self.report(self.first, "--nonsense", code=2)
-        self.assert_refused(self.report(self.folder, code=1), 1, "no run's folder", self.folder)
+        self.assert_refused(self.report(self.folder, code=2), 2, "no run's folder", self.folder)
         refused = self.report(self.first, "--metric", "val_los", "-o", self.folder / "x.html", code=2)
         self.assert_refused(refused, 2, "'val_los'", "did you mean val_loss?")
         broken = self.folder / "broken"

@@ -107,11 +107,11 @@ std::vector<std::size_t> last_arrivals(const std::vector<std::size_t>& order, st
 }
 
 void warn_of_unneeded_walk() {
-  warn_once(
-      "ddp.find_unused_parameters",
-      "find_unused_parameters is set, but the loss used all parameters of the model: the walk through the "
-      "graph before each averaged backward can be saved by leaving it out, unless later steps leave "
-      "out parameters");
+  warn_once("ddp.find_unused_parameters",
+            "find_unused_parameters is set, but the loss of every rank used all parameters of the model: the "
+            "walk through the "
+            "graph before each averaged backward can be saved by leaving it out, unless later steps leave "
+            "out parameters");
 }
 
 bool are_averaged_where_they_lie(const std::vector<NamedTensor>& trained, const Ddp& options) {
@@ -227,7 +227,6 @@ void GradientReducer::find_unused(const at::Tensor& loss) {
   std::vector<std::size_t> unused;
   for (std::size_t index = 0; index < trained_.size(); ++index)
     if (is_unused_[index]) unused.push_back(index);
-  if (unused.empty() && comm_.rank() == 0) warn_of_unneeded_walk();
   log_.set_unused(std::move(unused), /*may_differ=*/true);
 }
 
@@ -335,11 +334,15 @@ void GradientReducer::refuse_missing_gradients() const {
   if (!names.empty()) refuse_missing(names, options_.static_graph, comm_.rank());
 }
 
+// A last element counts the ranks whose graphs left out parameters, whether these have gradients or not.
 void GradientReducer::agree_on_used() {
-  used_ = at::zeros({static_cast<std::int64_t>(trained_.size())}, at::kInt);
+  const auto count = trained_.size();
+  used_ = at::zeros({static_cast<std::int64_t>(count + 1)}, at::kInt);
   auto* const used = used_.mutable_data_ptr<int>();
-  for (std::size_t i = 0; i < trained_.size(); ++i) used[i] = trained_[i].tensor.grad().defined() ? 1 : 0;
+  for (std::size_t i = 0; i < count; ++i) used[i] = trained_[i].tensor.grad().defined() ? 1 : 0;
+  used[count] = std::ranges::count(is_unused_, 0) < std::ssize(is_unused_) ? 1 : 0;
   comm_.all_reduce(used_);
+  if (walks_graph() && used[count] == 0 && comm_.rank() == 0) warn_of_unneeded_walk();
 }
 
 bool GradientReducer::is_used(std::size_t index) const {

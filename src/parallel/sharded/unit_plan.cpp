@@ -282,7 +282,7 @@ void find_small_blocks(const Module& module, const Chosen& chosen, SmallBlocks& 
   for (const auto& child : module.children()) {
     if (chosen.contains(child.get())) continue;
     auto& [count, largest] = kinds[type_of(*child)];
-    ++count;
+    if (!child->children().empty()) ++count;  // nobody would shard a single small layer alone
     largest = std::max(largest, elements_of(*child));
     find_small_blocks(*child, chosen, small);
   }
@@ -293,6 +293,13 @@ void find_small_blocks(const Module& module, const Chosen& chosen, SmallBlocks& 
     all += count;
     most = std::max(most, largest);
   }
+}
+
+// Where a user names types: "zero_optimization.leaf_module" has several members.
+std::string naming_option(const std::string& option) {
+  return option.find("leaf_module") == std::string::npos
+             ? option
+             : "zero_optimization.leaf_module.classes of DeepSpeed's file";
 }
 
 std::string of_small_blocks(const Module& module, const std::string& option) {
@@ -306,8 +313,9 @@ std::string of_small_blocks(const Module& module, const std::string& option) {
             std::to_string(found.second) + " elements";
   }
   if (list.empty()) return {};
-  return option + ": repeated blocks below " + std::to_string(kSmallestBlock) +
-         " elements form no unit of their own: " + list + "; name their type where they should";
+  return option + ": these repeated blocks have less than " + std::to_string(kSmallestBlock) +
+         " elements, and are sharded together with what is around them: " + list +
+         "; to shard them block by block, name their type in " + naming_option(option);
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include <lockstep/profilers/profiler.h>
 #include <lockstep/train/hooks.h>
 
+#include "base/failure_place.h"
 #include "train/logging/class_name.h"
 
 namespace lockstep::detail {
@@ -143,9 +144,11 @@ class HookList {
 
   template <class... Parameters, class... Arguments>
   void call_one(const Target& target, const NamedHook<Parameters...>& hook, Arguments&... arguments) {
-    if (profiler_ == nullptr) return (target.hooks->*hook.function)(arguments...);
-    const ProfileScope scope(profiler_, action(target, hook.name));
-    (target.hooks->*hook.function)(arguments...);
+    in_place(hook.name, [&] {
+      if (profiler_ == nullptr) return (target.hooks->*hook.function)(arguments...);
+      const ProfileScope scope(profiler_, action(target, hook.name));
+      (target.hooks->*hook.function)(arguments...);
+    });
   }
   Action action(const Target& target, std::string_view hook) {
     const std::pair key(static_cast<const Hooks*>(target.hooks), hook);

@@ -10,6 +10,8 @@
 #include <lockstep/fabric/fabric_loader.h>
 #include <lockstep/train/data_module.h>
 
+#include "base/failure_place.h"
+
 namespace lockstep::detail {
 namespace {
 
@@ -180,9 +182,9 @@ AnyDataModule::~AnyDataModule() = default;
 void detail::begin_stage(AnyDataModule& data, Stage stage, int local_rank, int global_rank,
                          const std::function<void()>& barrier) {
   const int rank = data.prepare_data_per_node() ? local_rank : global_rank;
-  if (rank == 0) data.prepare_data();
+  if (rank == 0) in_place("prepare_data of the data module", [&] { data.prepare_data(); });
   barrier();
-  data.setup(stage);
+  in_place("setup of the data module", [&] { data.setup(stage); });
 }
 
 }  // namespace lockstep

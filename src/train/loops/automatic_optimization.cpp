@@ -10,6 +10,7 @@
 #include <lockstep/base/log.h>
 #include <lockstep/torch.h>
 
+#include "base/failure_place.h"
 #include "device/step_recording.h"
 #include "strategy/scaled_step.h"
 
@@ -160,7 +161,9 @@ void AutomaticOptimization::optimizer_step(StepContext& step) {
   clip_gradients(step);
   {
     const auto measured = measure_.optimizer_step();
-    is_step_taken_ = step_optimizer(*setup_.strategy, *setup_.precision, optimizer());
+    is_step_taken_ = in_place("the optimizer's step", [&] {
+      return step_optimizer(*setup_.strategy, *setup_.precision, optimizer());
+    });
   }
   adapt_scale(*setup_.precision);
   once_per_step([this] { progress_.count_optimizer_step(); });
@@ -192,7 +195,7 @@ Scalar AutomaticOptimization::run_closures(const AnyBatch& batch, StepContext& s
 at::Tensor AutomaticOptimization::training_step(const AnyBatch& batch, StepContext& step) {
   const auto scope = setup_.precision->forward_scope();
   const auto measured = measure_.step();
-  return setup_.module->any_training_step(batch, step);
+  return in_place("training_step", [&] { return setup_.module->any_training_step(batch, step); });
 }
 
 Scalar AutomaticOptimization::checked_value(const at::Tensor& loss, const StepContext& step) const {
@@ -215,7 +218,7 @@ void AutomaticOptimization::backward(at::Tensor loss, const Window& window, Step
   {
     const auto measured = measure_.backward();
     const bool averages = window.last || setup_.strategy->averages_every_backward();
-    setup_.strategy->backward(loss, {&module, averages ? 1U : 0U});
+    in_place("backward", [&] { setup_.strategy->backward(loss, {&module, averages ? 1U : 0U}); });
   }
   hooks_.call(hook::on_after_backward, step);
 }

@@ -10,6 +10,7 @@
 #include <lockstep/train/data_module.h>
 #include <lockstep/train/module.h>
 
+#include "base/failure_place.h"
 #include "train/logging/class_name.h"
 #include "train/loops/trainer_state.h"
 
@@ -35,7 +36,7 @@ class StepMeasure {
   bool next(BatchStream& stream, AnyBatch& batch) const {
     note_activity(RankActivity::kData);
     const auto scope = measure(&Actions::next);
-    return stream.next(batch);
+    return in_place("loading data", [&] { return stream.next(batch); });
   }
   ProfileScope step() const { return measure(&Actions::step, step_); }
   ProfileScope backward() const { return measure(&Actions::backward, RankActivity::kBackward); }
@@ -75,11 +76,13 @@ std::optional<AnyBatch> batch_on_device(const RunSetup& setup, const AnyBatch& b
 inline void transfer(const RunSetup& setup, AnyDataModule* data, AnyBatch& batch, StepContext& step) {
   if (batch.empty()) return;
   for (const auto hook : {TransferHook::kBefore, TransferHook::kTransfer, TransferHook::kAfter}) {
-    std::optional<AnyBatch> made;
-    if (data != nullptr) made = data->any_transfer(hook, batch, step);
-    if (!made) made = setup.module->any_transfer(hook, batch, step);
-    if (!made && hook == TransferHook::kTransfer) made = batch_on_device(setup, batch);
-    if (made) batch = *std::move(made);
+    in_place("the transfer hooks of a batch", [&] {
+      std::optional<AnyBatch> made;
+      if (data != nullptr) made = data->any_transfer(hook, batch, step);
+      if (!made) made = setup.module->any_transfer(hook, batch, step);
+      if (!made && hook == TransferHook::kTransfer) made = batch_on_device(setup, batch);
+      if (made) batch = *std::move(made);
+    });
   }
 }
 

@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include <lockstep/base/log.h>
 #include <lockstep/torch.h>
 
+#include "base/failure_place.h"
 #include "train/logging/run_log.h"
 #include "train/loops/batch_step.h"
 
@@ -138,6 +141,7 @@ class EvaluationPass {
   void run_batch(const StepMeasure& measure, AnyBatch& batch);
   void keep(const at::Tensor& prediction);
   std::int64_t batches_of_all() const;
+  std::string place() const;
 
   TrainerState& state_;
   const LoaderList& loaders_;
@@ -163,7 +167,7 @@ void EvaluationPass::run_batch(const StepMeasure& measure, AnyBatch& batch) {
   {
     const auto forward = state_.setup.precision->forward_scope();
     const auto measured = measure.step();
-    prediction = hooks_.step(*state_.setup.module, batch, step);
+    prediction = in_place(hooks_.step_name, [&] { return hooks_.step(*state_.setup.module, batch, step); });
   }
   ++progress_.batches;
   const auto row_number = state_.progress.evaluation_batches++;
@@ -243,6 +247,20 @@ void EvaluationPass::evaluate() {
   state_.hooks.call(hooks_.end, context);
 }
 
+// " of step 4 (epoch 0, batch 1)", for errors. Only a validation within fit has a step.
+std::string EvaluationPass::place() const {
+  const auto& fit = state_.progress;
+  std::vector<std::string> parts;
+  if (is_inside_fit()) parts.push_back("epoch " + std::to_string(fit.epoch));
+  if (loaders_.size() > 1) parts.push_back("loader " + std::to_string(progress_.loader));
+  if (progress_.phase == EvaluationPhase::kEpochStart)
+    parts.push_back("batch " + std::to_string(progress_.batches));
+  std::string text = is_inside_fit() ? " of step " + std::to_string(fit.global_step) : "";
+  if (stage_ == Stage::kSanityCheck) text = " of the sanity check";
+  for (std::size_t i = 0; i < parts.size(); ++i) text += (i == 0 ? " (" : ", ") + parts[i];
+  return parts.empty() ? text : text + ")";
+}
+
 void EvaluationPass::run() {
   auto& module = *state_.setup.module;
   TrainContext context(state_);
@@ -250,6 +268,7 @@ void EvaluationPass::run() {
   try {
     evaluate();
   } catch (...) {
+    note_failure_detail(place());
     (module.*hooks_.model_train)(context);
     throw;
   }

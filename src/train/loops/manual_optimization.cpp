@@ -9,6 +9,7 @@
 #include <lockstep/device/torch_device.h>
 #include <lockstep/train/run_optimizer.h>
 
+#include "base/failure_place.h"
 #include "strategy/scaled_step.h"
 
 namespace lockstep {
@@ -151,7 +152,7 @@ Scalar run_manual_step(const RunSetup& setup, const StepMeasure& measure, const 
                        StepContext& step) {
   const auto scope = setup.precision->forward_scope();
   const auto measured = measure.step();
-  const auto output = setup.module->any_training_step(batch, step);
+  const auto output = in_place("training_step", [&] { return setup.module->any_training_step(batch, step); });
   adapt_scale(*setup.precision);  // a checkpoint behind this batch has the scale of the next one
   return output.defined() && output.numel() == 1 ? LogValue(output).value() : Scalar();
 }

@@ -118,15 +118,31 @@ TEST(UnitPlan, TakesASetOfTypesOfWhichSomeAreThere) {
               ::testing::ThrowsMessage<ConfigError>(HasSubstr("\"Nobody\" of ignored_modules")));
 }
 
+struct TinyBlock : nn::Module {
+  explicit TinyBlock(int out) { register_module("layer", nn::Linear(8, out)); }
+};
+
+struct TwoTinyBlocks : nn::Module {
+  TwoTinyBlocks() {
+    register_module("first", std::make_shared<TinyBlock>(8));
+    register_module("second", std::make_shared<TinyBlock>(10));
+  }
+};
+
 TEST(UnitPlan, SaysWhichBlocksAreTooSmall) {
   EXPECT_EQ(note_on_units(Stack(), {}), "");
-  const nn::Sequential small(nn::Linear(8, 8), nn::Linear(8, 10), nn::ReLU(), nn::ReLU());
-  EXPECT_EQ(plan_units(*small, {}).size(), 1U);
-  EXPECT_EQ(note_on_units(*small, {}),
-            "auto_wrap_policy: repeated blocks below 4096 elements form no unit of their own: 2 Linear of at "
-            "most 90 "
-            "elements; name their type where they should");
-  EXPECT_EQ(note_on_units(*small, WrapPolicy::none()), "");
+  const nn::Sequential layers(nn::Linear(8, 8), nn::Linear(8, 10), nn::ReLU(), nn::ReLU());
+  EXPECT_EQ(plan_units(*layers, {}).size(), 1U);
+  EXPECT_EQ(note_on_units(*layers, {}), "");  // nobody would want these as units
+  const TwoTinyBlocks small;
+  EXPECT_EQ(
+      note_on_units(small, {}),
+      "auto_wrap_policy: these repeated blocks have less than 4096 elements, and are sharded together with "
+      "what is around them: 2 TinyBlock of at most 90 elements; to shard them block by block, name their "
+      "type in auto_wrap_policy");
+  EXPECT_THAT(note_on_units(small, {}, "zero_optimization.leaf_module"),
+              HasSubstr("in zero_optimization.leaf_module.classes of DeepSpeed's file"));
+  EXPECT_EQ(note_on_units(small, WrapPolicy::none()), "");
 }
 
 TEST(UnitPlan, SaysWhatThereIsAndWhatAPolicyAskedFor) {
