@@ -206,8 +206,8 @@ TEST(CudaKernels, CrossEntropyIsThatOfLibTorch) {
       const auto got = by_kernels(scores, targets, type);
       EXPECT_TRUE(at::allclose(got.loss.to(at::kDouble), expected, 1e-6, 1e-6))
           << classes << got.loss << expected;
-      // Exponents of scores up to 40 are rounded to 4e-6, and so are probabilities near 1, of which a gradient
-      // is the distance from 1, divided by four targets.
+      // Exponents of scores up to 40 are rounded to 4e-6, and so are probabilities near 1, of which a
+      // gradient is the distance from 1, divided by four targets.
       const auto relative = dtype == at::kFloat ? 1e-5 : 1e-2;
       EXPECT_TRUE(at::allclose(got.gradient.to(at::kDouble), in_double.grad(), relative, 1e-6)) << classes;
     }
