@@ -67,7 +67,7 @@ struct TooLong : Dataset<Example> {
 };
 
 TEST_F(FailureText, NamesTheDataSetWithWorkersAndWithout) {
-  for (const std::int64_t workers : {0, 2}) {
+  for (const int workers : {0, 2}) {
     auto chosen = options();
     chosen.run.run_dir = folder_ / std::to_string(workers);
     const auto data = loader(std::make_shared<TooLong>(), {.batch_size = 1, .num_workers = workers});
