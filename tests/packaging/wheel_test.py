@@ -149,7 +149,7 @@ class Wheel(unittest.TestCase):
         # One that was asked for is not passed over for another one that fits.
         asked_for = f"-DTorch_DIR={self.packages / 'torch/share/cmake/Torch'}"
         fits = f"{prefix};{self.packages};{TORCH}"
-        self.assert_refused(self.configure(self.folder / "asked_for", fits, asked_for), f"Torch_DIR:\n  {passed_over}\n")
+        self.assert_refused(self.configure(self.folder / "asked_for", fits, asked_for), "LibTorch of Torch_DIR:", passed_over)
         found = self.configure(self.folder / "found", fits)
         self.assertEqual(found.returncode, 0, found.stdout)
         self.assertIn(f"-- LibTorch passed over:\n  {passed_over}\n-- LibTorch: {TORCH}\n", found.stdout)
