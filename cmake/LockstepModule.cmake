@@ -1,5 +1,5 @@
 # Most of a translation unit's time goes into headers, of LibTorch or of the standard library, so files of a folder are
-# compiled together: 24 take 40 s where three times eight take 68 and one by one 400. Whoever edits takes fewer (preset
+# compiled together: 24 take 40 s where three times eight take 68. Whoever edits takes fewer (preset
 # dev: 8), since a change compiles its whole group anew. With 0, each file is compiled alone and must include what it uses.
 set(LOCKSTEP_FILES_AT_ONCE 24 CACHE STRING "How many files of a folder are compiled together; 0: none")
 

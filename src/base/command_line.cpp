@@ -48,8 +48,7 @@ Flags flags_of(const OptionTree& tree) {
                      .try_emplace(option.key, Flag{.is_bool = true,
                                                    .is_list = true,
                                                    .expected = expected_by(option),
-                                                   .choice = option.choice,
-                                                   .only_for = option.only_for})
+                                                   .choice = option.choice})
                      .first->second;
     flag.only_for.insert(flag.only_for.end(), option.only_for.begin(), option.only_for.end());
     flag.is_bool &= option.is_bool;

@@ -263,8 +263,7 @@ int run(int argc, char** argv, Program program, const std::function<void(Cli&)>&
     publish_start();
     join_launcher();
     if (program.name.empty()) program.name = std::filesystem::path(argv[0]).filename().string();
-    if (program.fabric) promise_teardown(*program.fabric);
-    if (!program.fabric) promise_teardown(program.trainer);
+    program.fabric ? promise_teardown(*program.fabric) : promise_teardown(program.trainer);
     Settings settings{.trainer = program.trainer,
                       .fabric = program.fabric.value_or(FabricOptions{}),
                       .run = program.trainer.run,

@@ -1,5 +1,6 @@
 """Runs that go on from a checkpoint: which one they take, in what world, and what they keep."""
 import os
+import re
 import shutil
 import unittest
 
@@ -181,6 +182,11 @@ class Resume(ResumeTest):
         self.assertIn("going on from", again.err)
         self.assertEqual(steps.err.count("`Trainer.fit` stopped: `max_steps=3` reached."), 1, steps)
         self.assertNotIn("max_epochs=", steps.err)
+        both = self.run_program("sh", "-c", 'exec "$0" "$@" 2>&1', CASE, "fit", "--run_dir", self.folder / "both", "--trainer.max_epochs", 1)
+        before, after = both.out.split(limit)
+        row = re.compile(r"^ +\d+ +\d+ ", re.MULTILINE)  # epoch and step
+        self.assertRegex(before, row)
+        self.assertNotRegex(after, row)
 
     def test_checkpoints_elsewhere_are_said_once(self):
         self.train("first", *DDP, "--trainer.max_epochs", 1)

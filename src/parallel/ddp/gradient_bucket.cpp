@@ -135,8 +135,10 @@ void GradientBucket::note_copy(const at::Tensor& from, const at::Tensor& to) {
 }
 
 void GradientBucket::copy_noted() {
-  copy_in(std::exchange(copies_, {}));
-  for (const auto place : std::exchange(viewed_, {})) parameters_[place].mutable_grad() = views_[place];
+  copy_in(copies_);
+  for (const auto place : viewed_) parameters_[place].mutable_grad() = views_[place];
+  copies_.clear();
+  viewed_.clear();
 }
 
 // Ranks must give each other elements in the same order: that of the parameter's memory.

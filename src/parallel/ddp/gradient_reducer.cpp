@@ -109,9 +109,8 @@ std::vector<std::size_t> last_arrivals(const std::vector<std::size_t>& order, st
 void warn_of_unneeded_walk() {
   warn_once("ddp.find_unused_parameters",
             "find_unused_parameters is set, but the loss of every rank used all parameters of the model: the "
-            "walk through the "
-            "graph before each averaged backward can be saved by leaving it out, unless later steps leave "
-            "out parameters");
+            "walk through the graph before each averaged backward can be saved by leaving it out, unless "
+            "later steps leave out parameters");
 }
 
 bool are_averaged_where_they_lie(const std::vector<NamedTensor>& trained, const Ddp& options) {
@@ -340,7 +339,7 @@ void GradientReducer::agree_on_used() {
   used_ = at::zeros({static_cast<std::int64_t>(count + 1)}, at::kInt);
   auto* const used = used_.mutable_data_ptr<int>();
   for (std::size_t i = 0; i < count; ++i) used[i] = trained_[i].tensor.grad().defined() ? 1 : 0;
-  used[count] = std::ranges::count(is_unused_, 0) < std::ssize(is_unused_) ? 1 : 0;
+  used[count] = std::ranges::any_of(is_unused_, [](auto is_unused) { return is_unused != 0; }) ? 1 : 0;
   comm_.all_reduce(used_);
   if (walks_graph() && used[count] == 0 && comm_.rank() == 0) warn_of_unneeded_walk();
 }

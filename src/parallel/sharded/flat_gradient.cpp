@@ -132,6 +132,7 @@ void FlatGradient::take_row(MemoryPool& pool) {
   chunk_ = lands_in_place() ? averages_ : pool.take(chunk_elements(), landing_type_);
   row_ = mesh_.shards() == 1 ? chunk_ : pool.take(chunk_elements() * mesh_.shards(), dtype_);
   is_filled_.assign(flat_.members().size(), false);
+  copies_.clear();  // those of a pass that was given up
 }
 
 void FlatGradient::take_early(MemoryPool& pool, std::size_t member) {
@@ -142,7 +143,7 @@ void FlatGradient::take_early(MemoryPool& pool, std::size_t member) {
     return;
   take_row(pool);
   fill(member, row_by_row(gradient));
-  copy_in(std::exchange(copies_, {}));
+  copy_noted();
   gradient.reset();
 }
 
@@ -153,7 +154,7 @@ void FlatGradient::start(MemoryPool& pool, std::int64_t number) {
     const auto& gradient = flat_.members()[i].tensor.grad();
     if (gradient.defined() || !is_filled_[i]) fill(i, row_by_row(gradient));
   }
-  copy_in(std::exchange(copies_, {}));
+  copy_noted();
   fill_flags();
   drop();
   reduction_->start(pool, std::exchange(row_, {}), chunk_, number);
@@ -220,6 +221,12 @@ std::int64_t FlatGradient::average_bytes() const {
     if (gradient.defined()) bytes += static_cast<std::int64_t>(gradient.nbytes());
   }
   return bytes;
+}
+
+// The list keeps its memory for the next pass.
+void FlatGradient::copy_noted() {
+  copy_in(copies_);
+  copies_.clear();
 }
 
 void FlatGradient::drop() {

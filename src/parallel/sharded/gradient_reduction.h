@@ -130,6 +130,7 @@ class FlatGradient {
   void take_row(MemoryPool& pool);
   at::Tensor chunk_for(int shard) const;
   void fill(std::size_t member, const at::Tensor& gradient);
+  void copy_noted();
   const at::Tensor& own_flags();
   void fill_flags();
   /// `last_use`: of the chunk, by another stream.

@@ -60,8 +60,8 @@ void FitLoop::run(const std::function<void()>& on_begin) {
   stop_vote_.begin(ends_by_the_clock(state_.setup));
   // A run that resumes a complete fit calls its hooks all the same, so that callbacks can act on its end.
   if (!state_.checkpoints.resume_point && (num_batches_ == 0 || done())) {
-    say_which_limit();
-    return on_begin();
+    on_begin();
+    return say_which_limit();
   }
 
   warn_of_evaluation_mode(state_.setup);
@@ -74,12 +74,12 @@ void FitLoop::run(const std::function<void()>& on_begin) {
   }
   on_begin();
   while (num_batches_ > 0 && (!done() || has_epoch_to_end())) run_epoch();
-  say_which_limit();
   // What steps on a device have left to be found is an error on all ranks alike.
   if (const auto* const scaler = state_.setup.precision->grad_scaler()) (void)scaler->skipped_steps();
   if (!state_.checkpoints.resume_point)
     keep_resume_point(state_.fit);  // on_train_end may put other weights in the place of these
   state_.hooks.call(hook::on_train_end, context);
+  say_which_limit();  // below the last line of the progress bar
 }
 
 void FitLoop::take_training_data() {

@@ -152,10 +152,6 @@ void write(const RunSetup& setup, const Json& record) {
                         record.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
-}  // namespace
-
-namespace {
-
 Json resumed_from_record(const fs::path& checkpoint) {
   if (checkpoint.empty()) return nullptr;
   std::error_code ignored;
