@@ -4,7 +4,7 @@ import re
 import shutil
 import unittest
 
-from harness import BINARY
+from harness import BINARY, DIGITS, SOURCE
 from resume_runs import BATCHES, CASE, CONFIGURATIONS, DDP, DEEPSPEED, EPOCHS, FSDP, SINGLE, ResumeTest
 
 
@@ -182,7 +182,11 @@ class Resume(ResumeTest):
         self.assertIn("going on from", again.err)
         self.assertEqual(steps.err.count("`Trainer.fit` stopped: `max_steps=3` reached."), 1, steps)
         self.assertNotIn("max_epochs=", steps.err)
-        both = self.run_program("sh", "-c", 'exec "$0" "$@" 2>&1', CASE, "fit", "--run_dir", self.folder / "both", "--trainer.max_epochs", 1)
+
+    def test_a_limit_is_said_below_the_last_epoch(self):
+        limit = "`Trainer.fit` stopped: `max_epochs=1` reached."
+        both = self.run_program("sh", "-c", 'exec "$0" "$@" 2>&1', DIGITS, "fit", "--data.file", SOURCE / "data" / "digits.csv.gz",
+                                "--run_dir", self.folder / "both", "--trainer.max_epochs", 1)
         before, after = both.out.split(limit)
         row = re.compile(r"^ +\d+ +\d+ ", re.MULTILINE)  # epoch and step
         self.assertRegex(before, row)
