@@ -78,6 +78,7 @@ std::vector<std::shared_ptr<Callback>> wanted_callbacks(const RunSetup& setup) {
     callbacks.push_back(std::move(own));
   }
   const auto& options = setup.options;
+  if (options.barebones) leave_out_reports(callbacks);
   const bool has_bar =
       brings<ProgressBar>(callbacks, "progress bars", "enable_progress_bar", options.enable_progress_bar);
   const bool has_summary =
