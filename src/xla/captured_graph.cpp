@@ -35,7 +35,8 @@ class RecordedStep final : public Capture {
     const auto found = inputs_.find(&memory);
     if (found != inputs_.end()) return found->second.value;
     const auto shape = memory.value ? memory.value.shape() : memory.shape;
-    return inputs_.emplace(&memory, Input{argument(shape), storage}).first->second.value;
+    const auto layout = memory.value ? memory.value.node->layout : Layout::kCopies;
+    return inputs_.emplace(&memory, Input{argument(shape, layout), storage}).first->second.value;
   }
 
   void note_write(const Memory& memory) override { before_.emplace(memory.id, memory.value); }
@@ -80,6 +81,7 @@ class RecordedStep final : public Capture {
   struct Argument {
     Memory* memory = nullptr;
     Shape shape = {};
+    Layout layout = Layout::kCopies;
     std::shared_ptr<Buffer> buffer = {};
     bool may_be_overwritten = false;
   };
@@ -89,9 +91,10 @@ class RecordedStep final : public Capture {
     return memory.value ? memory.value : made_by(kFill, {}, memory.shape);
   }
 
-  static Value argument(Shape shape) {
+  static Value argument(Shape shape, Layout layout = Layout::kCopies) {
     auto node = std::make_shared<Node>();
     node->outputs.push_back(std::move(shape));
+    node->layout = layout;
     return {std::move(node), 0};
   }
 
@@ -103,6 +106,7 @@ class RecordedStep final : public Capture {
 
   void compile();
   void prepare_memory();
+  void lay_out(Memory& memory, const Argument& argument);
   std::shared_ptr<Buffer> buffer_of(const Argument& argument, std::vector<std::int64_t>& kept,
                                     std::size_t place) const;
 
@@ -138,11 +142,13 @@ void RecordedStep::compile() {
     overwritten.push_back(-1);
     for (const auto& output : outputs_) {
       if (memory == nullptr || output.id != memory->id || is_taken[output.result]) continue;
+      if (array->layout == Layout::kRows) continue;
       is_taken[output.result] = true;
       overwritten.back() = static_cast<std::int64_t>(output.result);
     }
     arguments_.push_back({.memory = memory,
                           .shape = array->outputs.front(),
+                          .layout = array->layout,
                           .buffer = array->buffer,
                           .may_be_overwritten = overwritten.back() >= 0});
   }
@@ -167,6 +173,19 @@ void RecordedStep::prepare_memory() {
     is_pending = is_pending || !memory.value.node->buffer;
   }
   if (is_pending) run_graph(device_);
+  for (const auto& argument : arguments_)
+    if (argument.memory != nullptr) lay_out(*argument.memory, argument);
+}
+
+// A batch that partitions do not hold as the one that was recorded.
+void RecordedStep::lay_out(Memory& memory, const Argument& argument) {
+  const auto& node = *memory.value.node;
+  if (node.layout == argument.layout) return;
+  auto on_host = at::empty(argument.shape.sizes, at::TensorOptions().dtype(argument.shape.dtype));
+  node.buffer->read(on_host.mutable_data_ptr(), on_host.nbytes());
+  std::optional<DealtOut> dealt_out;
+  if (argument.layout == Layout::kRows) dealt_out.emplace();
+  Memories::all().set(memory, host_value(on_host, device_));
 }
 
 std::shared_ptr<Buffer> RecordedStep::buffer_of(const Argument& argument, std::vector<std::int64_t>& kept,

@@ -15,7 +15,8 @@ namespace lockstep::xla {
 class Executable {
  public:
   /// Compiles StableHLO in its textual form, whose function main takes and gives arrays, for one device of
-  /// any number. Blocks, for as long as seconds. @throws Error with the compiler's words
+  /// any number, or for all partitions of the client, by the shardings in its text. Blocks, for as long as
+  /// seconds. @throws Error with the compiler's words
   static std::shared_ptr<const Executable> compile(const std::shared_ptr<const Client>& client,
                                                    std::string_view text);
   /// What serialize() gave, by the same plug-in on the same kind of processor: others load without complaint
@@ -36,6 +37,8 @@ class Executable {
 
  private:
   Executable(std::shared_ptr<const Client> client, PJRT_LoadedExecutable* loaded);
+  std::vector<std::shared_ptr<Buffer>> run_on_partitions(std::span<const std::shared_ptr<Buffer>> inputs,
+                                                         const PJRT_ExecuteOptions& options) const;
 
   std::shared_ptr<const Client> client_;
   PJRT_LoadedExecutable* loaded_;
@@ -43,7 +46,8 @@ class Executable {
   std::size_t outputs_ = 0;
 };
 
-/// How programs are compiled, in the form that PJRT takes (xla/pjrt/proto/compile_options.proto).
-std::string compile_options();
+/// How programs of so many partitions are compiled, in the form that PJRT takes
+/// (xla/pjrt/proto/compile_options.proto).
+std::string compile_options(int partitions);
 
 }  // namespace lockstep::xla
