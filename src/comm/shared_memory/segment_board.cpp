@@ -1,7 +1,9 @@
 #include "comm/shared_memory/segment_board.h"
 
 #include <algorithm>
+#include <cstring>
 #include <stdexcept>
+#include <string>
 
 namespace lockstep::detail {
 namespace {
@@ -17,6 +19,13 @@ struct Shown {
 static_assert(sizeof(Shown) <= kAnnouncementBytes);
 
 Shown& shown_at(std::byte* place) { return *reinterpret_cast<Shown*>(place); }
+
+// As what is passed on does. Its bytes follow.
+struct Relayed {
+  std::uint64_t bytes;
+};
+
+Relayed& relayed_at(std::byte* place) { return *reinterpret_cast<Relayed*>(place); }
 
 }  // namespace
 
@@ -44,6 +53,26 @@ std::string_view SegmentBoard::payload(int rank) const {
 bool SegmentBoard::await_all() { return board_.await_all(); }
 
 bool SegmentBoard::is_ahead(int rank) const { return board_.has_shown(member_of(rank), 1); }
+
+std::size_t SegmentBoard::most_relayed() { return GroupSegments::relay_bytes() - sizeof(Relayed); }
+
+void SegmentBoard::relay(std::string_view bytes) {
+  if (bytes.size() > most_relayed())
+    throw std::length_error("announcements of other hosts have " + std::to_string(bytes.size()) + " bytes");
+  board_.relay([&](std::byte* place) {
+    relayed_at(place).bytes = bytes.size();
+    std::memcpy(place + sizeof(Relayed), bytes.data(), bytes.size());
+  });
+}
+
+bool SegmentBoard::await_relay() { return board_.await_relay(); }
+
+std::optional<std::string_view> SegmentBoard::relayed() const {
+  if (!board_.has_relayed()) return std::nullopt;
+  auto* const place = segments_.relay();
+  return std::string_view(reinterpret_cast<const char*>(place) + sizeof(Relayed),
+                          std::min<std::uint64_t>(relayed_at(place).bytes, most_relayed()));
+}
 
 int SegmentBoard::member_of(int rank) const {
   return static_cast<int>(std::ranges::find(ranks_, rank) - ranks_.begin());
