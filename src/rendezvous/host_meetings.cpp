@@ -150,10 +150,10 @@ void HostMeetings::send(const Said& said, int rank) {
 }
 
 void ControlMesh::meet_by_hosts(const Meeting& meeting, const Take& take) {
-  if (failure_.is_declared()) require_not_lost(meeting);
   Lock lock(mutex_);
   const MeetingScope attendance(meetings_, meeting);
   reader_.poll(lock);  // who came before this rank may have told it already, and waits for its answer
+  if (failure_.concerns(meeting.members)) failure_.raise(words_.describe(meeting.announcement));
   by_hosts_.show(meeting);
   tell(lock, meeting, by_hosts_.to_be_answered(meeting));
   if (!has_met_by_hosts(lock, meeting)) {

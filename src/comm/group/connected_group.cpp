@@ -224,7 +224,7 @@ std::unique_ptr<Agreement> agreement_of(const GroupContext& context, const Group
 
 constexpr std::size_t kBesidePayload = 80;      // bytes of an announcement, where it is passed on
 constexpr int kMostByHosts = 1024;              // ranks; of more the sizes of uneven parts fit no board
-constexpr std::size_t kMostOfAHost = 64 << 10;  // bytes of its announcements; a socket takes that at once
+constexpr std::size_t kMostOfAHost = 68 << 10;  // bytes of its announcements: four of the largest
 
 // The ranks of each host follow each other, and are equally many.
 rendezvous::Hosts hosts_of(const GroupIdentity& identity, const HostSegments& host) {
