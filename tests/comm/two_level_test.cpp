@@ -307,7 +307,7 @@ LOCKSTEP_RANK_BODY(dies_on_a_host)(Communicator comm, std::string)->std::string 
 }
 
 TEST(RanksOnTwoHosts, LearnOfADeathOnEither) {
-  const auto ranks = fork_ranks(4, "dies_on_a_host", "", {.deadline = 50s, .comm_timeout = 40s});
+  const auto ranks = fork_ranks(4, "dies_on_a_host", "");
   for (const std::size_t rank : {0, 1, 2})
     EXPECT_THAT(ranks[rank].result, StartsWith("[comm] rank 3 is gone"));
 }
