@@ -222,26 +222,6 @@ std::unique_ptr<Agreement> agreement_of(const GroupContext& context, const Group
   return std::make_unique<Agreement>(context.job, identity, context.options.timeout);
 }
 
-constexpr std::size_t kBesidePayload = 80;      // bytes of an announcement, where it is passed on
-constexpr int kMostByHosts = 1024;              // ranks; of more the sizes of uneven parts fit no board
-constexpr std::size_t kMostOfAHost = 68 << 10;  // bytes of its announcements: four of the largest
-
-// The ranks of each host follow each other, and are equally many.
-rendezvous::Hosts hosts_of(const GroupIdentity& identity, const HostSegments& host) {
-  rendezvous::Hosts hosts;
-  const int members = host.segments->size();
-  for (int member = 0; member < identity.size(); ++member) {
-    const int rank = identity.global_rank(member);
-    const bool is_here = member / members == host.first / members;
-    (is_here ? hosts.here : hosts.elsewhere).push_back(rank);
-    if (!is_here && member % members == 0) hosts.first_ranks.push_back(rank);
-  }
-  const auto most = std::min(kMostOfAHost / hosts.here.size(),
-                             SegmentBoard::most_relayed() / std::max<std::size_t>(1, hosts.elsewhere.size()));
-  hosts.most_payload = std::max(most, kBesidePayload) - kBesidePayload;
-  return hosts;
-}
-
 // In a forked child nothing may be destroyed: the threads to be waited for are not there.
 std::shared_ptr<Group> owned_by_this_process(ConnectedGroup* group) {
   return {group, [home = HomeProcess()](ConnectedGroup* last) {
@@ -563,12 +543,12 @@ void ConnectedGroup::open_segments_once() {
   are_processors_taken_ = usable_processors() <= host_.segments->size();
   runner_.use(*host_.segments);
   if (!agreement_) return;
-  hosts_ = hosts_of(identity(), host_);
+  hosts_ = hosts_of(host_, identity().global_ranks);
   board_ = std::make_unique<SegmentBoard>(*host_.segments, hosts_.here);
   hosts_.board = board_.get();
   if (hosts_.elsewhere.empty())
     agreement_->use(*collectives_, *board_);
-  else if (identity().size() <= kMostByHosts)
+  else if (may_announce_by_hosts(hosts_))
     agreement_->use(*collectives_, hosts_);
 }
 

@@ -78,4 +78,32 @@ int SegmentBoard::member_of(int rank) const {
   return static_cast<int>(std::ranges::find(ranks_, rank) - ranks_.begin());
 }
 
+namespace {
+
+constexpr std::size_t kMostByHosts = 1024;      // ranks
+constexpr std::size_t kBesidePayload = 80;      // bytes of an announcement, where it is passed on
+constexpr std::size_t kMostOfAHost = 68 << 10;  // bytes of its announcements: four of the largest
+
+}  // namespace
+
+// The ranks of each host follow each other, and are equally many.
+rendezvous::Hosts hosts_of(const HostSegments& host, std::span<const int> ranks) {
+  rendezvous::Hosts hosts;
+  const auto members = static_cast<std::size_t>(host.segments->size());
+  const auto first = static_cast<std::size_t>(host.first);
+  for (std::size_t member = 0; member < ranks.size(); ++member) {
+    const bool is_here = member / members == first / members;
+    (is_here ? hosts.here : hosts.elsewhere).push_back(ranks[member]);
+    if (!is_here && member % members == 0) hosts.first_ranks.push_back(ranks[member]);
+  }
+  const auto most = std::min(kMostOfAHost / members,
+                             SegmentBoard::most_relayed() / std::max<std::size_t>(1, hosts.elsewhere.size()));
+  hosts.most_payload = std::max(most, kBesidePayload) - kBesidePayload;
+  return hosts;
+}
+
+bool may_announce_by_hosts(const rendezvous::Hosts& hosts) {
+  return hosts.here.size() + hosts.elsewhere.size() <= kMostByHosts;
+}
+
 }  // namespace lockstep::detail

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -42,5 +43,13 @@ class LOCKSTEP_API SegmentBoard final : public rendezvous::HostBoard {
   BoardProtocol<GroupSegments> board_;
   std::vector<int> ranks_;
 };
+
+/// The hosts of a group whose members are these ranks of the job, and whose segments on this host are `host`;
+/// without a board.
+rendezvous::Hosts hosts_of(const HostSegments& host, std::span<const int> ranks);
+
+/// Whether the ranks of `hosts` can announce host by host: of very many the sizes of uneven parts fit no
+/// board.
+bool may_announce_by_hosts(const rendezvous::Hosts& hosts);
 
 }  // namespace lockstep::detail
