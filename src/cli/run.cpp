@@ -163,17 +163,6 @@ void load_accelerator(const Options& options, bool is_rank) {
   find_accelerator(plan.accelerator)->load();
 }
 
-// Without one relative paths mean nothing, and LibTorch's MKL ends the process when it is first used.
-void require_working_directory() {
-  std::error_code failure;
-  const auto folder = std::filesystem::current_path(failure);
-  if (!failure) return;
-  throw ConfigError("cli", {.what = "the working directory cannot be used",
-                            .expected = "a folder that is there",
-                            .got = failure.message(),
-                            .hint = "it may have been removed since the shell went there: cd to another"});
-}
-
 void warn_of_many(int ranks) {
   const auto cores = std::thread::hardware_concurrency();
   if (ranks <= 4 * static_cast<int>(std::max(1U, cores))) return;
@@ -276,7 +265,6 @@ int run(int argc, char** argv, Program program, const std::function<void(Cli&)>&
       std::fputs(command_line.text_to_print->c_str(), stdout);
       return 0;
     }
-    require_working_directory();
     detail::take_lightning_keys(command_line.assignments);
     tree.apply(command_line.assignments);
     auto& options = settings.run;

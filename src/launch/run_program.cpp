@@ -182,6 +182,15 @@ void require_descriptors(const ProgramOptions& options) {
   require_open_files(kAlways + ranks * of_rank, "lockstep run with " + std::to_string(ranks) + " ranks");
 }
 
+// MKL, which LibTorch contains, ends a process that has none before its main().
+void warn_of_no_working_directory() {
+  std::error_code failure;
+  const auto folder = fs::current_path(failure);
+  if (failure)
+    log_warning("the working directory cannot be used (" + failure.message() +
+                "), it may have been removed: programs with LibTorch end at once; cd to another");
+}
+
 // The settings that all attempts share.
 struct Program {
   std::vector<std::string> command;
@@ -278,6 +287,7 @@ int run_here(const ProgramOptions& options, const launch::AttemptRunner& run, la
 }  // namespace
 
 int run_program(const ProgramOptions& given) {
+  warn_of_no_working_directory();
   ProgramOptions options = given;
   options.launch = launch::settled(given.launch);
   const auto command = whole_command(options);

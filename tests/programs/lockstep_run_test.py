@@ -394,6 +394,14 @@ touch ready_0; while [ ! -e go ]; do sleep 0.01; done""")
         self.assertEqual(none.code, 2, none)
         self.assertIn("CUDA_VISIBLE_DEVICES", none.err)
 
+    def test_a_working_directory_that_was_removed_is_named(self):
+        gone = self.folder / "gone"
+        gone.mkdir()
+        line = 'cd "$1" && rmdir "$1" && exec "$0" run --nproc-per-node 1 printenv RANK'
+        result = self.run_program("sh", "-c", line, LOCKSTEP, gone)
+        self.assertEqual(result.code, 0, result)
+        self.assertIn("the working directory cannot be used (No such file or directory)", result.err)
+
     def test_an_endpoint_with_port_0_is_that_of_one_node(self):
         # As on torchrun's page for several jobs on a node.
         for nodes in ("1", "1:1"):
