@@ -65,7 +65,14 @@ std::shared_ptr<Buffer> Buffer::view_of(const std::shared_ptr<const Client>& cli
   return made;
 }
 
-Buffer::~Buffer() {
+Buffer::~Buffer() { free(); }
+
+void Buffer::replace(PJRT_Buffer* buffer) {
+  free();
+  buffer_ = buffer;
+}
+
+void Buffer::free() {
   LOCKSTEP_PJRT_ARGS(PJRT_Buffer_Destroy_Args, destroy);
   destroy.buffer = buffer_;
   take_message(client_->api(), client_->api().PJRT_Buffer_Destroy(&destroy));

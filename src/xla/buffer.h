@@ -34,6 +34,8 @@ class Buffer {
                                          std::span<const std::int64_t> sizes, std::shared_ptr<void> owner);
 
   PJRT_Buffer* get() const { return buffer_; }
+  /// Takes over `buffer` in place of what it holds, which is freed.
+  void replace(PJRT_Buffer* buffer);
   /// Writes the array to `data`, of `bytes` bytes. Blocks until what makes it has run.
   /// @throws Error with the plug-in's words where that failed, or where the buffer was donated
   void read(void* data, std::size_t bytes) const;
@@ -45,6 +47,8 @@ class Buffer {
   std::uintptr_t address() const;
 
  private:
+  void free();
+
   std::shared_ptr<const Client> client_;
   PJRT_Buffer* buffer_;
 };

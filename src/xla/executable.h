@@ -33,6 +33,9 @@ class Executable {
   /// @param kept  the numbers of inputs that it must not overwrite, although its text says so
   std::vector<std::shared_ptr<Buffer>> run(int device, std::span<const std::shared_ptr<Buffer>> inputs,
                                            std::span<const std::int64_t> kept = {}) const;
+  /// The same, of what they hold. The results are the caller's, who has as many places as there are.
+  void run(int device, std::span<PJRT_Buffer* const> inputs, std::span<PJRT_Buffer*> results,
+           std::span<const std::int64_t> kept) const;
 
  private:
   Executable(std::shared_ptr<const Client> client, PJRT_LoadedExecutable* loaded);
