@@ -110,6 +110,7 @@ std::span<const Row> pointwise_rows();
 std::span<const Row> pool_rows();
 std::span<const Row> random_rows();
 std::span<const Row> reduction_rows();
+std::span<const Row> sort_rows();
 std::span<const Row> subscript_rows();
 
 /// The row of an operator; null where it has none. `name` as in "aten::add_".
