@@ -181,10 +181,11 @@ def between_hosts_bench(bin_dir, *_):
 
 
 def two_hosts_bench(bin_dir, *_):
-    """Two ranks on each of two hosts, which are one here; beside three collectives that make one host by host."""
+    """Two ranks on each of two hosts, which are one here; beside ranks that each tell all others, as those of uneven hosts, and
+    three collectives that make one host by host."""
     programs = (Program("ours", (f"{bin_dir}/bench_all_reduce", "{results}", "4", "all_reduce", "hosts", "64_B")),)
     rows = [Row(f"64_B_vs_{peer}", Number("ours", "64_B/ordered"), Number("ours", f"64_B/{peer}"))
-            for peer in ("gloo", "host_by_host")]
+            for peer in ("gloo", "one_level", "host_by_host")]
     return Bench("two_hosts", programs, tuple(rows))
 
 

@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
 # What `make test-system` needs beside what `make test` does: root, Debian's packages for networks of namespaces, a
-# scheduler and launchers, build/system/sshd, which is unpacked there rather than installed, so that no daemon is
-# started, and build/system/bare.tar, this system as it is when nothing has been installed on it.
+# scheduler and launchers, build/system/conan with Conan, build/system/sshd, which is unpacked there rather than
+# installed, so that no daemon is started, and build/system/bare.tar, this system as it is when nothing has been
+# installed on it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 packages=(iproute2 openssh-client util-linux slurm-wlm munge openmpi-bin mpich debootstrap dpkg-dev)
 folder=build/system
+conan_version=2.34.0
 
 if [ "$(id -u)" -ne 0 ]; then
   echo "system: these tests make networks and need root: sudo make test-system" >&2
@@ -38,8 +40,16 @@ make_bare_system() {
   mv "$folder/bare.tar.new" "$folder/bare.tar"
 }
 
+install_conan() {
+  echo "system: installing Conan into $folder"
+  rm -rf "$folder/conan"
+  python3 -m venv "$folder/conan"
+  "$folder/conan/bin/pip" install --quiet --disable-pip-version-check "conan==$conan_version"
+}
+
 mkdir -p "$folder"
 [ -e "$folder/bare.tar" ] || make_bare_system
+"$folder/conan/bin/conan" --version >/dev/null 2>&1 || install_conan
 [ -x "$folder/sshd" ] && exit 0
 if command -v /usr/sbin/sshd >/dev/null; then
   ln -sfn /usr/sbin/sshd "$folder/sshd"

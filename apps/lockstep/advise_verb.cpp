@@ -9,6 +9,9 @@
 #include <lockstep/advice/memory_estimate.h>
 #include <lockstep/base/error.h>
 
+#include "base/cgroup.h"
+#include "base/format.h"
+#include "base/visible_devices.h"
 #include "number_checks.h"
 
 namespace {
@@ -46,21 +49,37 @@ std::int64_t size_of(const char* flag, const std::string& text) {
 }
 
 // Ranks of a node share its memory where CPUs compute.
-std::optional<std::int64_t> memory_of(const AdviseFlags& flags) {
-  if (!flags.memory.empty()) return size_of("--memory", flags.memory);
-  if (flags.accelerator == "gpu") return std::nullopt;
+void take_host_memory(lockstep::AdviceQuestion& question) {
   const auto machine = std::int64_t{::sysconf(_SC_PHYS_PAGES)} * ::sysconf(_SC_PAGESIZE);
-  return machine / std::max(1, flags.world / flags.nodes);
+  const auto limit = lockstep::detail::cgroup_limits().memory_bytes.value_or(machine);
+  const auto whole = std::min(machine, limit);
+  const auto ranks = std::max(1, question.world_size / std::max(1, question.nodes));
+  question.memory_bytes = whole / ranks;
+  question.memory_source =
+      (limit < machine ? "the memory that this control group may have: " : "this machine's memory: ") +
+      lockstep::memory_text(whole);
+  if (ranks > 1) question.memory_source += ", shared by " + std::to_string(ranks) + " ranks";
+}
+
+void take_memory(const AdviseFlags& flags, lockstep::AdviceQuestion& question) {
+  if (!flags.memory.empty()) {
+    question.memory_bytes = size_of("--memory", flags.memory);
+  } else if (!question.on_device) {
+    take_host_memory(question);
+  } else if (const auto least = lockstep::detail::least_nvidia_memory()) {
+    question.memory_bytes = least;
+    question.memory_source = "the smallest GPU that is visible on this machine";
+  }
 }
 
 lockstep::AdviceQuestion question_of(const AdviseFlags& flags) {
   lockstep::AdviceQuestion question{.model = model_of(flags),
                                     .world_size = flags.world,
                                     .nodes = flags.nodes,
-                                    .memory_bytes = memory_of(flags),
                                     .precision = flags.precision,
                                     .optimizer = flags.optimizer,
                                     .on_device = flags.accelerator == "gpu"};
+  take_memory(flags, question);
   if (!flags.activations.empty()) question.activation_bytes = size_of("--activations", flags.activations);
   if (flags.batch > 0 || flags.context > 0)
     question.tokens = std::int64_t{std::max(1, flags.batch)} * std::max(1, flags.context);
@@ -80,9 +99,11 @@ CLI::App* add_advise(CLI::App& app, AdviseFlags& flags) {
   verb->add_option("--nodes", flags.nodes, "Nodes they are on")
       ->check(whole_number(1))
       ->capture_default_str();
-  verb->add_option("--memory", flags.memory,
-                   "Memory of a rank (80GiB, 16GB): of its GPU, or its share of the node's (default: this "
-                   "machine's memory, shared by the ranks of a node)");
+  verb->add_option(
+      "--memory", flags.memory,
+      "Memory of a rank (80GiB, 16GB): of its GPU, or its share of the node's (default: of this "
+      "machine: the smallest visible GPU; else the memory, or what the control group may have of "
+      "it, shared by the ranks of a node)");
   verb->add_option("--accelerator", flags.accelerator, "Where ranks compute: cpu or gpu")
       ->check(CLI::IsMember({"cpu", "gpu"}))
       ->capture_default_str();

@@ -84,7 +84,8 @@ int main(int argc, char** argv) {
   auto* inspecting = app.add_subcommand("inspect", "Check every byte of a checkpoint and show what it holds");
   inspecting->add_option("CHECKPOINT", folder, "A .ckpt folder, or a file of torch.save or safetensors")
       ->required();
-  inspecting->add_option("--diff", other, "Show how this checkpoint differs; exit status 1 if it does");
+  inspecting->add_option("--diff", other,
+                         "Show how this checkpoint, or run directory, differs; exit status 1 if it does");
   auto* consolidating =
       app.add_subcommand("consolidate", "Make one safetensors file of a checkpoint's tensors");
   consolidating->add_option("CHECKPOINT", folder, "A .ckpt folder")->required();

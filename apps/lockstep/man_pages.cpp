@@ -1,13 +1,12 @@
 #include "man_pages.h"
 
-#include <algorithm>
-#include <cctype>
 #include <string_view>
 #include <vector>
 
 #include <lockstep/base/atomic_file.h>
 #include <lockstep/base/version.h>
 
+#include "base/format.h"
 #include "lockstep_commit.h"
 
 namespace {
@@ -98,11 +97,6 @@ std::string see_also(const CLI::App& app, const CLI::App& verb) {
   return text + "\n";
 }
 
-std::string upper(std::string text) {
-  std::ranges::transform(text, text.begin(), [](unsigned char letter) { return std::toupper(letter); });
-  return text;
-}
-
 }  // namespace
 
 std::string man_page(const CLI::App& app, const CLI::App& verb) {
@@ -114,8 +108,8 @@ std::string man_page(const CLI::App& app, const CLI::App& verb) {
   for (const auto* each : verbs_in(verb))
     verbs += ".TP\n" + bold(each->get_name()) + "\n" + sentence(each->get_description());
   const auto name = page_name(app, verb);
-  return ".TH " + roff_text(upper(name)) + " 1 " + kLockstepDate + " \"lockstep " + lockstep::kVersion +
-         "\" \"User Commands\"\n" +
+  return ".TH " + roff_text(lockstep::upper_case(name)) + " 1 " + kLockstepDate + " \"lockstep " +
+         lockstep::kVersion + "\" \"User Commands\"\n" +
          section("NAME", roff_text(name) + " \\- " + roff_text(verb.get_description()) + "\n") +
          section("SYNOPSIS", usage_of(app, verb)) + section("VERBS", verbs) +
          section("ARGUMENTS", arguments) + section("OPTIONS", options) + kExitStatus +

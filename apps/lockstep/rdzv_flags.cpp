@@ -100,7 +100,9 @@ void apply(const RdzvFlags& flags, lockstep::ProgramOptions& options) {
   launch.main_address = flags.master_addr;
   launch.main_port = nodes.max > 1 ? meeting.port : flags.master_port.value_or(0);
   const bool is_placed = options.first_rank >= 0;  // somebody else knows where all nodes are
-  if (is_placed || (nodes.max == 1 && (flags.endpoint.empty() || flags.standalone))) return;
+  // Port 0 is how torchrun's pages start several jobs of one node beside each other.
+  const bool has_no_place = flags.endpoint.empty() || flags.standalone || meeting.port == 0;
+  if (is_placed || (nodes.max == 1 && has_no_place)) return;
   require_meeting_place(flags, meeting);
   if (!meeting.is_static && flags.node_rank)
     lockstep::log_warning("--node-rank " + std::to_string(*flags.node_rank) +

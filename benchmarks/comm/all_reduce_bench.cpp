@@ -6,9 +6,10 @@
 // all_gather_SIZE/VARIANT. Calls follow each other without a barrier, and of an all-gather each rank writes
 // what it gives before each call; the number is what one took on rank 0, on average over a block of calls.
 // With `apart` the ranks share no memory, and have a processor each, as those of different hosts; with
-// `together` all have the first processor; with `hosts` each half of them counts as a host, and
-// `host_by_host` makes an all-reduce of three collectives: in each host, between the first ranks, and in each
-// host. `copies` has in Gloo's place, for an all-reduce, a copy by each rank of as many bytes.
+// `together` all have the first processor; with `hosts` each half of them counts as a host: in `one_level`
+// all but one of them do, so that each rank tells all others itself, and `host_by_host` makes an all-reduce
+// of three collectives: in each host, between the first ranks, and in each host. `copies` has in Gloo's
+// place, for an all-reduce, a copy by each rank of as many bytes.
 #include <comm/c10d.h>
 
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
@@ -81,7 +82,7 @@ int ranks() { return static_cast<int>(ls::env::require_int("WORLD_SIZE")); }
 // Our ways to do it, by the options that differ.
 std::vector<std::pair<std::string, ls::CommOptions>> our_options(Places places) {
   if (places == Places::kApart) return {{"sockets", {}}, {"sockets_unchecked", {.check_collectives = false}}};
-  if (places == Places::kHosts) return {{"ordered", {}}};
+  if (places == Places::kHosts) return {{"one_level", {}}, {"ordered", {}}};
   return {{"ordered", {}},
           {"fast", {.reduction = ls::Reduction::kFast}},
           {"ordered_unchecked", {.check_collectives = false}}};
@@ -105,7 +106,14 @@ Variant variant_of(const std::string& name, const ls::Communicator& comm) {
 
 int host() { return rank() / (ranks() / 2); }
 
-// What announcements would take that go between hosts once for each of them.
+// Whose ranks have found out by then that this one is on host `host`.
+Variant variant_on_host(const std::string& name, const ls::Communicator& comm, int host) {
+  ls::env::set("LOCKSTEP_TEST_HOST", std::to_string(host));
+  for (int i = 0; i < 5; ++i) comm.barrier();
+  return variant_of(name, comm);
+}
+
+// What three collectives take that pass between hosts once for each of them.
 Variant host_by_host_variant(const ls::Communicator& comm) {
   const auto own = comm.split(host(), rank());
   const auto first_ranks = comm.new_group({0, ranks() / 2});
@@ -188,11 +196,15 @@ void run_rank(const bench::Results& results, const std::string& store_file, cons
   torch::set_num_threads(1);
   if (job.places == Places::kApart) stay_on_processor(rank());
   if (job.places == Places::kTogether) stay_on_processor(0);
-  if (job.places == Places::kHosts) ls::env::set("LOCKSTEP_TEST_HOST", std::to_string(host()));
   const auto communicators = our_communicators(job.places);
   std::vector<Variant> variants;
-  for (const auto& [name, comm] : communicators) variants.push_back(variant_of(name, comm));
-  if (job.places == Places::kHosts) variants.push_back(host_by_host_variant(communicators.front().second));
+  for (const auto& [name, comm] : communicators) {
+    const bool is_uneven = name == "one_level";
+    variants.push_back(job.places == Places::kHosts
+                           ? variant_on_host(name, comm, is_uneven ? rank() / (ranks() - 1) : host())
+                           : variant_of(name, comm));
+  }
+  if (job.places == Places::kHosts) variants.push_back(host_by_host_variant(communicators.back().second));
   variants.push_back(job.copies ? copy_variant() : gloo_variant(store_file));
   for (const auto& [size, bytes] : kSizes) {
     if (!job.only_size.empty() && job.only_size != size) continue;

@@ -38,6 +38,7 @@ std::string heading(const AdviceQuestion& question) {
   text += fmt::format(", {}, {}; {} on {}", question.optimizer, question.precision,
                       counted(question.world_size, "rank"), counted(question.nodes, "node"));
   if (question.memory_bytes) text += ", " + size_text(*question.memory_bytes) + " for each";
+  if (!question.memory_source.empty()) text += " (" + question.memory_source + ")";
   return text + ";\n" + activations_text(question) + "\n\n";
 }
 
@@ -76,6 +77,7 @@ nlohmann::ordered_json question_json(const AdviceQuestion& question) {
                               {"activation_bytes", nullptr},
                               {"accelerator", question.on_device ? "gpu" : "cpu"}};
   if (question.memory_bytes) json["memory_bytes"] = *question.memory_bytes;
+  if (!question.memory_source.empty()) json["memory_source"] = question.memory_source;
   if (question.activation_bytes) json["activation_bytes"] = *question.activation_bytes;
   return json;
 }

@@ -31,7 +31,7 @@ LOCKSTEP_API std::string joined(std::span<const std::string> words, std::string_
 
 /// `text` with its ASCII letters in lower or upper case.
 std::string lower_case(std::string_view text);
-std::string upper_case(std::string_view text);
+LOCKSTEP_API std::string upper_case(std::string_view text);
 
 }  // namespace lockstep
 

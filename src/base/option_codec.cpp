@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <lockstep/base/error.h>
 #include <lockstep/base/option_type.h>
 
 #include "base/format.h"
@@ -65,6 +66,7 @@ bool is_plain(std::string_view text) {
 }
 
 std::string with_range(std::string accepted, const OptionRange& range) {
+  if (!range.names.empty()) return one_of(range.names);
   return range.text.empty() ? accepted : accepted + " " + range.text;
 }
 
@@ -127,6 +129,24 @@ OptionFailure refusal(std::string got, std::string expected, const OptionRange& 
   return {with_range(std::move(expected), range), std::move(got)};
 }
 
+std::string spelled_as_in(const OptionRange& range, const std::string& text) {
+  const auto name = std::ranges::find_if(
+      range.names, [&](const std::string& candidate) { return same_name(candidate, text); });
+  return name == range.names.end() ? text : *name;
+}
+
+OptionTypeInfo restricted(OptionTypeInfo info, const OptionRange& range) {
+  if (range.names.empty()) return info;
+  info.names = range.names;
+  constexpr std::string_view kText = "text";
+  for (auto* words : {&info.type, &info.accepted}) {
+    const auto at = words->find(kText);
+    if (at != std::string::npos)
+      words->replace(at, kText.size(), words == &info.type ? "name" : one_of(info.names));
+  }
+  return info;
+}
+
 }  // namespace lockstep::detail
 
 namespace lockstep {
@@ -152,6 +172,14 @@ OptionRange more_than(std::chrono::milliseconds low) {
 
 OptionRange between(double low, double high) {
   return {.low = low, .high = high, .text = number_text(low) + ".." + number_text(high)};
+}
+
+OptionRange one_of(std::vector<std::string> names) {
+  if (names.empty()) {
+    throw ConfigError("options",
+                      {.what = "one_of() of an option", .expected = "at least one name", .got = "none"});
+  }
+  return {.names = std::move(names)};
 }
 
 namespace {

@@ -147,7 +147,7 @@ class Validator final : public KeyedVisitor {
                                   .expected = failure.expected,
                                   .got = failure.got + " (set in code)",
                                   .where = {},
-                                  .hint = {}});
+                                  .hint = did_you_mean(nearest_name(failure.got, field.info().names))});
   }
 
   void visit_choice(OptionChoice& choice) override {

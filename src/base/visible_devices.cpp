@@ -18,12 +18,16 @@ namespace {
 // nvml.h, whose functions return 0 when all went well.
 struct Nvml {
   using Device = void*;
+  struct Memory {
+    unsigned long long total, free, used;
+  };
 
   int (*init)() = nullptr;
   int (*shutdown)() = nullptr;
   int (*count)(unsigned*) = nullptr;
   int (*device)(unsigned, Device*) = nullptr;
   int (*uuid)(Device, char*, unsigned) = nullptr;
+  int (*memory)(Device, Memory*) = nullptr;
   // Absent from old drivers, which know no MIG.
   int (*most_parts)(Device, unsigned*) = nullptr;
   int (*part)(Device, unsigned, Device*) = nullptr;
@@ -40,6 +44,7 @@ Nvml functions_of(void* library) {
   find_symbol(library, "nvmlDeviceGetCount_v2", nvml.count);
   find_symbol(library, "nvmlDeviceGetHandleByIndex_v2", nvml.device);
   find_symbol(library, "nvmlDeviceGetUUID", nvml.uuid);
+  find_symbol(library, "nvmlDeviceGetMemoryInfo", nvml.memory);
   find_symbol(library, "nvmlDeviceGetMaxMigDeviceCount", nvml.most_parts);
   find_symbol(library, "nvmlDeviceGetMigDeviceHandleByIndex", nvml.part);
   return nvml;
@@ -51,17 +56,26 @@ std::string uuid_of(const Nvml& nvml, Nvml::Device device) {
   return nvml.uuid(device, text.data(), kUuidBytes) == 0 ? text.data() : "";
 }
 
+// 0 where it is not told.
+std::int64_t memory_of(const Nvml& nvml, Nvml::Device device) {
+  Nvml::Memory memory{};
+  if (nvml.memory == nullptr || nvml.memory(device, &memory) != 0) return 0;
+  return static_cast<std::int64_t>(memory.total);
+}
+
 // Places of parts that were not made are empty.
-std::vector<std::string> parts_of(const Nvml& nvml, Nvml::Device device) {
-  std::vector<std::string> parts;
+void add_parts(const Nvml& nvml, Nvml::Device device, NvidiaDevice& whole) {
   unsigned most = 0;
-  if (nvml.most_parts == nullptr || nvml.part == nullptr || nvml.most_parts(device, &most) != 0) return parts;
+  if (nvml.most_parts == nullptr || nvml.part == nullptr || nvml.most_parts(device, &most) != 0) return;
   for (unsigned index = 0; index < most; ++index) {
     Nvml::Device part = nullptr;
     if (nvml.part(device, index, &part) != 0) continue;
-    if (auto uuid = uuid_of(nvml, part); !uuid.empty()) parts.push_back(std::move(uuid));
+    auto uuid = uuid_of(nvml, part);
+    if (uuid.empty()) continue;
+    const auto bytes = memory_of(nvml, part);
+    whole.memory_bytes = whole.parts.empty() ? bytes : std::min(whole.memory_bytes, bytes);
+    whole.parts.push_back(std::move(uuid));
   }
-  return parts;
 }
 
 std::vector<NvidiaDevice> devices_of(const Nvml& nvml) {
@@ -71,8 +85,9 @@ std::vector<NvidiaDevice> devices_of(const Nvml& nvml) {
   for (unsigned index = 0; index < count; ++index) {
     Nvml::Device device = nullptr;
     // A device that does not answer still has its ordinal.
-    if (nvml.device(index, &device) == 0)
-      devices[index] = {.uuid = uuid_of(nvml, device), .parts = parts_of(nvml, device)};
+    if (nvml.device(index, &device) != 0) continue;
+    devices[index] = {.uuid = uuid_of(nvml, device), .memory_bytes = memory_of(nvml, device)};
+    add_parts(nvml, device, devices[index]);
   }
   return devices;
 }
@@ -163,6 +178,23 @@ std::vector<std::string> visible_nvidia_devices(const std::optional<std::string>
 
 std::vector<std::string> visible_nvidia_devices() {
   return visible_nvidia_devices(env::get("CUDA_VISIBLE_DEVICES"), nvml_devices());
+}
+
+std::optional<std::int64_t> least_nvidia_memory(const std::vector<std::string>& visible,
+                                                const std::vector<NvidiaDevice>& devices) {
+  std::optional<std::int64_t> least;
+  for (std::size_t index = 0; index < devices.size(); ++index) {
+    const auto names = names_of(devices, index);
+    const auto bytes = devices[index].memory_bytes;
+    const bool is_visible = std::ranges::find_first_of(visible, names) != visible.end();
+    if (is_visible && bytes > 0) least = std::min(bytes, least.value_or(bytes));
+  }
+  return least;
+}
+
+std::optional<std::int64_t> least_nvidia_memory() {
+  const auto devices = nvml_devices();
+  return least_nvidia_memory(visible_nvidia_devices(env::get("CUDA_VISIBLE_DEVICES"), devices), devices);
 }
 
 }  // namespace lockstep::detail

@@ -1,6 +1,7 @@
 // Which NVIDIA devices there are, and which of them this process may use.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -14,6 +15,7 @@ namespace lockstep::detail {
 struct NvidiaDevice {
   std::string uuid = {};                ///< "GPU-..."; empty where it does not tell
   std::vector<std::string> parts = {};  ///< "MIG-..." of each part of a device in MIG mode
+  std::int64_t memory_bytes = 0;        ///< its memory, or that of its smallest part; 0: unknown
 };
 
 /// All NVIDIA devices of this machine in the driver's order; none without driver or library, which is loaded
@@ -29,5 +31,12 @@ LOCKSTEP_API std::vector<std::string> visible_nvidia_devices(const std::optional
 
 /// The same of this machine and process.
 LOCKSTEP_API std::vector<std::string> visible_nvidia_devices();
+
+/// The memory of the smallest of the `visible` ones, in bytes; nothing where none tells it.
+LOCKSTEP_API std::optional<std::int64_t> least_nvidia_memory(const std::vector<std::string>& visible,
+                                                             const std::vector<NvidiaDevice>& devices);
+
+/// The same of this machine and process.
+LOCKSTEP_API std::optional<std::int64_t> least_nvidia_memory();
 
 }  // namespace lockstep::detail

@@ -1,5 +1,6 @@
 #include "checkpoint/stored_weights.h"
 
+#include <algorithm>
 #include <cstring>
 #include <fstream>
 #include <memory>
@@ -22,6 +23,7 @@
 #include "checkpoint/state_formats.h"
 #include "checkpoint/weight_names.h"
 #include "formats/checkpoint_folders.h"
+#include "formats/file_text.h"
 #include "formats/torch_file.h"
 #include "formats/zero_checkpoint.h"
 #include "state/module_tensors.h"
@@ -173,12 +175,16 @@ StoredWeights folder_weights(const std::filesystem::path& folder) {
 void require_header(const std::filesystem::path& file, std::span<const std::byte> bytes) {
   constexpr std::size_t kLengthBytes = 8;
   if (bytes.size() > kLengthBytes && static_cast<char>(bytes[kLengthBytes]) == '{') return;
+  const auto start = bytes.first(std::min(bytes.size(), detail::kForeignStartBytes));
+  const auto foreign = detail::foreign_file({reinterpret_cast<const char*>(start.data()), start.size()});
+  const std::string_view other = foreign ? foreign->what : "a file of another kind, or a damaged one";
   throw CheckpointError(
       "checkpoint",
       {.what = "'" + file.string() + "' holds no weights",
        .expected = "a file of safetensors or of torch.save (.pt, .pth, .ckpt, .bin), or a folder: a "
                    "checkpoint, or what docs/interop.md names",
-       .got = bytes.empty() ? "an empty file" : "a file of another kind, or a damaged one"});
+       .got = bytes.empty() ? "an empty file" : std::string(other),
+       .hint = foreign ? std::string(foreign->hint) : ""});
 }
 
 StoredWeights checkpoint_weights(const std::filesystem::path& folder) {

@@ -65,7 +65,8 @@ struct ConfigPrinted {};
 
 HyperParameter hyper_parameter(const OptionInfo& option) {
   const auto& text = option.default_value;
-  if (option.type == "text" || option.type == "path") return text;  // also where it looks like a number
+  if (option.type == "text" || option.type == "path" || option.type == "name")
+    return text;  // also where it looks like a number
   if (const auto number = OptionType<std::int64_t>::parse(text)) return *number;
   if (const auto number = OptionType<double>::parse(text)) return *number;
   if (const auto flag = OptionType<bool>::parse(text)) return *flag;
@@ -136,18 +137,6 @@ bool is_started(Options options, const StrategyOptions& code) {
   }
 }
 
-// Here it is still known who has said it.
-void refuse_no_devices(const Devices& devices, const std::string& key, const std::vector<Assignment>& given) {
-  if (devices.number() == nullptr || *devices.number() != 0) return;
-  std::string where;
-  for (const auto& assignment : given)
-    if (assignment.key == key) where = shown(assignment.source);
-  throw ConfigError("device", {.what = "devices: nothing to run on",
-                               .expected = "\"auto\", a number >= 1, or -1 for all of an accelerator",
-                               .got = "\"0\"",
-                               .where = where});
-}
-
 // Ranks that this process must fork; 0 when it is itself a rank, or the ranks are started another way.
 template <class Options>
 int ranks_to_fork(const Options& options, bool is_rank, bool print_config) {
@@ -172,6 +161,17 @@ void load_accelerator(const Options& options, bool is_rank) {
     show_device_of_rank(plan, (named ? named : detect_environment())->local_rank());
   }
   find_accelerator(plan.accelerator)->load();
+}
+
+// Without one relative paths mean nothing, and LibTorch's MKL ends the process when it is first used.
+void require_working_directory() {
+  std::error_code failure;
+  const auto folder = std::filesystem::current_path(failure);
+  if (!failure) return;
+  throw ConfigError("cli", {.what = "the working directory cannot be used",
+                            .expected = "a folder that is there",
+                            .got = failure.message(),
+                            .hint = "it may have been removed since the shell went there: cd to another"});
 }
 
 void warn_of_many(int ranks) {
@@ -246,6 +246,7 @@ FabricOptions Cli::fabric(FabricOptions defaults) const {
       .run_dir = wanted_run_dir_, .seed_everything = run_.seed_everything, .flags = flags_of(command_line_)};
   print_if_asked(tree_of(program_, settings).to_yaml());
   settings.fabric.run.run_dir = run_.run_dir;
+  settings.fabric.run.leave_run_dir = [folder = run_.run_dir] { detail::give_back_run_directory(folder); };
   return std::move(settings.fabric);
 }
 
@@ -275,13 +276,9 @@ int run(int argc, char** argv, Program program, const std::function<void(Cli&)>&
       std::fputs(command_line.text_to_print->c_str(), stdout);
       return 0;
     }
+    require_working_directory();
     detail::take_lightning_keys(command_line.assignments);
     tree.apply(command_line.assignments);
-    if (program.fabric) {
-      refuse_no_devices(settings.fabric.devices, "fabric.devices", command_line.assignments);
-    } else {
-      refuse_no_devices(settings.trainer.devices, "trainer.devices", command_line.assignments);
-    }
     auto& options = settings.run;
     if (program.fabric) {
       options.run_dir = settings.fabric.run.run_dir;

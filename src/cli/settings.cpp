@@ -8,6 +8,7 @@
 #include <utility>
 
 #include <lockstep/base/error.h>
+#include <lockstep/base/option_codec.h>
 #include <lockstep/base/option_type.h>
 
 #include "train/options/former_options.h"
@@ -108,6 +109,14 @@ void choose_seed(Assignment& assignment) {
   if (flag) value.text = *flag ? "0" : "null";
 }
 
+// `logger: [csv, jsonl]` is `logger: csv,jsonl`, and an empty list none.
+void join_loggers(Assignment& assignment) {
+  auto& value = assignment.value;
+  if (assignment.key != "trainer.logger" || value.kind != OptionText::Kind::kList) return;
+  if (const auto list = joined(value)) value = *list;
+  if (value.text == "[]") value.text = "false";
+}
+
 void refuse_former(const Assignment& assignment) {
   const auto instead = instead_of_former(assignment.key);
   if (instead.empty()) return;
@@ -121,6 +130,7 @@ void refuse_former(const Assignment& assignment) {
 void take_lightning_keys(std::vector<Assignment>& assignments) {
   for (auto& assignment : assignments) {
     choose_seed(assignment);
+    join_loggers(assignment);
     refuse_former(assignment);
     if (!is_for_objects(assignment) || is_nothing(assignment.value)) continue;
     throw ConfigError("options",

@@ -106,7 +106,10 @@ void LightningEnvironment::validate_settings(int num_devices, int num_nodes) con
                     "it is set by whoever starts the ranks; unset LOCAL_RANK to let lockstep start them");
 }
 
-void LightningEnvironment::teardown() { env::unset("WORLD_SIZE"); }
+// Who has set RANK to 0 and WORLD_SIZE to 1 has set both: RANK alone would be refused afterwards.
+void LightningEnvironment::teardown() {
+  if (told_world_size_ != 1 || !cluster::is_set("RANK")) env::unset("WORLD_SIZE");
+}
 
 namespace {
 

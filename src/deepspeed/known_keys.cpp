@@ -140,9 +140,10 @@ void rename(Hjson& section, const Alias& alias, const std::string& name, std::ve
 void replace_legacy_zero(Hjson& root, const std::string& name, std::vector<std::string>& warnings) {
   auto* zero = root.find(kZero);
   if (zero == nullptr || zero->kind != Hjson::Kind::kBool) return;
+  const std::string number = zero->text == "true" ? "1" : "0";
   warnings.push_back(place_in(name, zero->place) +
-                     ": zero_optimization as true or false is deprecated; use {\"stage\": 1}");
-  Hjson stage{.kind = Hjson::Kind::kNumber, .text = zero->text == "true" ? "1" : "0", .place = zero->place};
+                     ": zero_optimization as true or false is deprecated; use {\"stage\": " + number + "}");
+  Hjson stage{.kind = Hjson::Kind::kNumber, .text = number, .place = zero->place};
   zero->kind = Hjson::Kind::kObject;
   zero->members.push_back({"stage", zero->place, std::move(stage)});
 }

@@ -89,7 +89,7 @@ void describe(OptionVisitor& v, FlopsProfiler& o) {
   v.field("enabled", o.enabled, "Count operations; turns wall_clock_breakdown on");
   v.field("recompute_fwd_factor", o.recompute_fwd_factor, "Share of forward that backward repeats",
           at_least(0));
-  v.field("profile_step", o.profile_step, "The step that is measured", at_least(1));
+  v.field("profile_step", o.profile_step, "Steps before the one that is measured", at_least(0));
   v.field("module_depth", o.module_depth, "Levels of modules that are shown; -1: all");
   v.field("top_modules", o.top_modules, "Modules shown for each level", at_least(1));
   v.field("detailed", o.detailed, "Show each module");

@@ -11,6 +11,7 @@
 #include <lockstep/device/torch_device.h>
 
 #include "device/step_recording.h"
+#include "device/xla_library_interface.h"
 
 namespace lockstep::detail {
 namespace {
@@ -101,7 +102,8 @@ at::Tensor part_to_device(const at::Tensor& tensor, at::Device device) {
   const bool is_plain = tensor.defined() && tensor.is_cpu() && tensor.layout() == at::kStrided &&
                         tensor.is_non_overlapping_and_dense() && tensor.numel() > 0 &&
                         !tensor.requires_grad() && !tensor.is_conj() && !tensor.is_neg();
-  if (!is_plain || device.is_cpu() || device.is_xla()) return to_device(tensor, device);
+  if (!is_plain || device.is_cpu()) return to_device(tensor, device);
+  if (device.is_xla()) return xla_copy_of_batch(tensor, device);
   return BatchTransfer::of(device).copy(tensor);
 }
 

@@ -25,6 +25,9 @@ std::optional<int> integer(std::string_view text) {
   return value;
 }
 
+// Others are nothing to run on, whatever the accelerator.
+bool is_number_of_devices(int number) { return number == -1 || number >= 1; }
+
 // As Lightning: what stands between commas may be nothing.
 std::optional<Devices> parse_list(std::string_view text) {
   Devices::Indices indices;
@@ -66,7 +69,8 @@ std::optional<Devices> parse_text(std::string_view text) {
   }
   if (is_device_name(text)) return parse_names(text);
   if (text.find(',') != std::string_view::npos) return parse_list(text);
-  if (const auto number = integer(text)) return *number;
+  const auto number = integer(text);
+  if (number && is_number_of_devices(*number)) return *number;
   return std::nullopt;
 }
 
@@ -95,7 +99,9 @@ Expected<Devices> OptionType<Devices>::parse(std::string_view text) {
 }
 
 std::string OptionType<Devices>::accepted() {
-  return "auto, a number of devices, a list of indices, or of names (GPU-..., MIG-...)";
+  return "auto, a number of devices (a number >= 1, or -1 for all of an accelerator), a list of indices, or "
+         "of "
+         "names (GPU-..., MIG-...)";
 }
 
 namespace {
@@ -176,10 +182,10 @@ DevicePlan plan_cpus(const Devices& devices) {
   if (devices.indices() != nullptr || devices.names() != nullptr)
     refuse(devices, "nothing to run on", expected, "CPUs have no device indices: give the number of ranks");
   const int count = *devices.number();
-  if (count < 0)
+  if (count < 1) {
     refuse(devices, "nothing to run on", expected,
-           "-1 means all accelerators; the number of CPU ranks must be given");
-  if (count == 0) refuse(devices, "nothing to run on", expected);
+           count == -1 ? "-1 means all accelerators; the number of CPU ranks must be given" : "");
+  }
   return {.accelerator = "cpu", .count = count};
 }
 

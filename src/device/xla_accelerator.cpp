@@ -14,6 +14,7 @@
 #include <lockstep/device/accelerator.h>
 
 #include "device/optional_library.h"
+#include "device/step_recording.h"
 #include "device/xla_library_interface.h"
 
 namespace lockstep::detail {
@@ -134,6 +135,12 @@ void configure_xla(const XlaSettings& settings) {
   take(xla_state().settings.plugin, settings.plugin);
   take(xla_state().settings.fallback, settings.fallback);
   take(xla_state().settings.cache, settings.cache);
+  if (settings.partitions > 0) xla_state().settings.partitions = settings.partitions;
+}
+
+at::Tensor xla_copy_of_batch(const at::Tensor& tensor, at::Device device) {
+  refuse_in_recording("a copy from the CPU");
+  return xla_library().copy_batch(tensor, device);
 }
 
 std::map<std::string, double> xla_figures() {

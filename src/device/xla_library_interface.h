@@ -20,6 +20,7 @@ struct XlaSettings {
   std::string plugin = {};    ///< the plug-in's file, or the name of a kind of device: cpu, cuda, tpu
   std::string fallback = {};  ///< cpu or error: what operators without a lowering do
   std::string cache = {};     ///< the folder of compiled programs, or off
+  int partitions = 0;         ///< devices of the plug-in that are one device of the process; 0: not said, 1
 };
 
 /// Devices that there are to be.
@@ -50,6 +51,8 @@ struct XlaLibrary {
   /// function has made of them. Calls run in the order in which they were recorded.
   /// @param ends_step  whether it belongs to the step of an optimizer that was recorded before
   void (*record_host_call)(int number, std::span<const at::Tensor> tensors, bool ends_step) = nullptr;
+  /// A copy of part of a batch, whose rows several partitions share.
+  at::Tensor (*copy_batch)(const at::Tensor& tensor, at::Device device) = nullptr;
   /// Runs what was recorded for the device. Does not wait for it.
   void (*run_recorded)(int device) = nullptr;
   /// What has been compiled, replayed and left to the CPU so far, by names such as "compile_seconds".
@@ -63,6 +66,9 @@ using XlaLibraryFunction = const XlaLibrary* (*)();
 /// Adds to what load() will be told: settings that are not empty replace those of before. To be called before
 /// devices are chosen. Thread-safe.
 void configure_xla(const XlaSettings& settings);
+
+/// `tensor` on a device of XLA, as a part of a batch.
+at::Tensor xla_copy_of_batch(const at::Tensor& tensor, at::Device device);
 
 /// XlaLibrary::figures(); none where the library is not loaded.
 LOCKSTEP_API std::map<std::string, double> xla_figures();

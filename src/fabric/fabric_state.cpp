@@ -3,6 +3,8 @@
 #include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
+#include <lockstep/comm/communicator.h>
+#include <lockstep/launch/join.h>
 
 #include "strategy/deepspeed_optimizer.h"
 #include "strategy/deepspeed_run.h"
@@ -55,6 +57,16 @@ FabricState::FabricState(FabricOptions chosen)
 
 GradientClip FabricState::clip() const {
   return {.value = deepspeed ? deepspeed->gradient_clipping.value : 0.0};
+}
+
+// Ranks that only the program's own environment knows of have claimed a folder each.
+void FabricState::share_run_directory() {
+  const auto& environment = *connector.environment();
+  if (!environment.creates_processes_externally() || started_by_launcher() || environment.world_size() == 1)
+    return;
+  auto& run = options.run;
+  if (environment.global_rank() != 0 && run.leave_run_dir) run.leave_run_dir();
+  run.run_dir = strategy->communicator().broadcast_bytes(run.run_dir.string(), 0);
 }
 
 void FabricState::warn_of_what_programs_do() const {

@@ -32,6 +32,9 @@ struct FabricState {
 
   /// How every optimizer step begins: as DeepSpeed's file says.
   GradientClip clip() const;
+  /// Takes rank 0's run directory where this process did not know before that it is another rank. Collective
+  /// there.
+  void share_run_directory();
   /// Says what of DeepSpeed's file is the program's business here.
   void warn_of_what_programs_do() const;
   /// @throws ConfigError naming `call` when the ranks are not connected yet

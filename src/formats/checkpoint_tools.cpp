@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <lockstep/base/error.h>
+#include <lockstep/base/options.h>
 #include <lockstep/formats/checksum.h>
 #include <lockstep/formats/safetensors.h>
 #include <lockstep/formats/torch_file.h>
@@ -142,8 +143,32 @@ std::string describe(const TensorRecord& record) {
   return text.str();
 }
 
+using Texts = std::map<std::string, std::string>;  // what tensors and values are, by their paths
+
+constexpr auto kConfiguration = "hyper_parameters";  // of checkpoints; in a run directory: config.yaml
+
+std::string text_of(const OptionText& value) {
+  std::string items;
+  for (const auto& item : value.items) items += (items.empty() ? "" : ", ") + text_of(item);
+  if (value.kind == OptionText::Kind::kList) return "[" + items + "]";
+  return value.kind == OptionText::Kind::kScalar ? value.text : shown(value);
+}
+
+// The options that `yaml` sets, by their keys; the whole text where it is none that a run has written. Where
+// the run writes is left out: it is no parameter of what it computes.
+void collect_options(const std::string& yaml, Texts& values) {
+  const auto below = [](const std::string& key) { return kConfiguration + ("/" + key); };
+  try {
+    for (const auto& [key, value, source] : read_yaml(yaml, kConfiguration))
+      values[below(key)] = text_of(value);
+    values.erase(below("run_dir"));
+  } catch (const ConfigError&) {
+    values[kConfiguration] = yaml;
+  }
+}
+
 // Every value that is no tensor, by its path.
-void collect(const Json& value, const std::string& path, std::map<std::string, std::string>& values) {
+void collect(const Json& value, const std::string& path, Texts& values) {
   if (value.is_object() && value.contains("tensor")) return;
   if (value.is_object() && value.contains("tree")) {
     for (const auto& [name, inner] : value["tree"].items()) collect(inner, path + "/" + name, values);
@@ -154,8 +179,8 @@ void collect(const Json& value, const std::string& path, std::map<std::string, s
   }
 }
 
-std::map<std::string, std::string> values_of(const Manifest& manifest) {
-  std::map<std::string, std::string> values;
+Texts values_of(const Manifest& manifest) {
+  Texts values;
   for (const auto& [name, value] : manifest.shared.items()) collect(value, name, values);
   for (std::size_t rank = 0; rank < manifest.own.size(); ++rank)
     collect(manifest.own[rank], "ranks/" + std::to_string(rank), values);
@@ -188,20 +213,25 @@ std::string content(const CheckpointFiles& files, const std::string& path) {
   return detail::kind_text(record.dtype, record.shape) + ' ' + checksum_of(files, path, record);
 }
 
-std::map<std::string, std::string> contents_of(const CheckpointFiles& files) {
+Texts contents_of(const CheckpointFiles& files) {
   auto contents = values_of(files.manifest());
+  const auto& shared = files.manifest().shared;
+  if (const auto yaml = shared.find(kConfiguration); yaml != shared.end() && yaml->is_string()) {
+    contents.erase(kConfiguration);
+    collect_options(yaml->get<std::string>(), contents);
+  }
   for (const auto& [path, record] : files.manifest().tensors) contents[path] = content(files, path);
   return contents;
 }
 
-std::map<std::string, std::string> contents_of_file(const fs::path& path) {
+Texts contents_of_file(const fs::path& path) {
   if (torch_file::is_torch_file(MappedFile(path).bytes()))
     throw CheckpointError("checkpoint", {.what = "'" + path.string() + "' cannot be compared",
                                          .expected = "a checkpoint, or a safetensors file",
                                          .got = "a file of torch.save",
                                          .hint = "lockstep inspect shows what it holds"});
   const safetensors::File file(path);
-  std::map<std::string, std::string> contents;
+  Texts contents;
   for (const auto& tensor : file.tensors())
     contents[tensor.name] = detail::kind_text(tensor.dtype, tensor.shape) + ' ' + checksum(tensor.bytes);
   for (const auto& [key, value] : file.metadata()) contents["__metadata__/" + key] = value;
@@ -220,11 +250,25 @@ void require_file_or_folder(const fs::path& path) {
                                                                       : "a device"});
 }
 
-std::map<std::string, std::string> contents_of(const fs::path& path) {
+// The checkpoint at the end of a run, if there is one, and its configuration.
+Texts contents_of_run(const fs::path& run) {
+  const auto last = run / "checkpoints" / "last.ckpt";
+  std::error_code ignored;
+  auto contents = fs::exists(last, ignored) ? contents_of(CheckpointFiles(last, Verify::kAll)) : Texts();
+  const MappedFile config(run / "config.yaml");
+  const auto bytes = config.bytes();
+  std::erase_if(contents, [](const auto& entry) { return entry.first.starts_with(kConfiguration); });
+  collect_options(std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()), contents);
+  return contents;
+}
+
+Texts contents_of(const fs::path& path) {
   require_file_or_folder(path);
   std::error_code ignored;
   if (fs::is_regular_file(path, ignored)) return contents_of_file(path);
-  return contents_of(CheckpointFiles(path, Verify::kAll));
+  const bool is_run =
+      fs::exists(path / "config.yaml", ignored) && !fs::exists(path / detail::kManifestName, ignored);
+  return is_run ? contents_of_run(path) : contents_of(CheckpointFiles(path, Verify::kAll));
 }
 
 // The epoch and step of the checkpoint; a loop of the program's own may not have stored them.

@@ -22,6 +22,16 @@ using detail::in_quotes;
 
 constexpr std::string_view kBlanksOfFields = " \t";
 
+/// 0 or infinity: what is nearest to a number that no double holds.
+double nearest(std::string_view number) {
+  long double value = 0;
+  const auto error = std::from_chars(number.data(), number.data() + number.size(), value).ec;
+  const bool is_small = error == std::errc()
+                            ? std::abs(value) < 1
+                            : number.find("e-") != number.npos || number.find("E-") != number.npos;
+  return is_small ? 0 : std::numeric_limits<double>::infinity();
+}
+
 /// The number in `field`, also one that is infinite, too large for a double, or NaN.
 std::optional<double> any_number(std::string_view field) {
   field = detail::trimmed(field, kBlanksOfFields);
@@ -30,7 +40,7 @@ std::optional<double> any_number(std::string_view field) {
   const char* end = field.data() + field.size();
   const auto [stop, error] = std::from_chars(field.data(), end, value);
   if (stop != end || error == std::errc::invalid_argument) return std::nullopt;
-  return error == std::errc() ? value : std::numeric_limits<double>::infinity();
+  return error == std::errc() ? value : nearest(field);
 }
 
 std::optional<double> finite_number(std::string_view field) {
@@ -129,7 +139,8 @@ class Reader {
       const auto value = finite_number(field);
       if (!value) {
         fail("column " + std::to_string(fields) + " holds no number", "a finite number",
-             detail::trimmed(field, kBlanksOfFields).empty() ? "an empty field" : in_quotes(field));
+             detail::trimmed(field, kBlanksOfFields).empty() ? "an empty field" : in_quotes(field),
+             hint_of_delimiter(field));
       }
       table_.values.push_back(*value);
       return true;
@@ -146,6 +157,12 @@ class Reader {
     const auto line = lines_.line_number();
     const bool follows = !table_.stretches.empty() && table_.line_of(table_.rows) == line;
     if (!follows) table_.stretches.push_back({.row = table_.rows, .line = line});
+  }
+
+  std::string hint_of_delimiter(std::string_view field) const {
+    if (field.find_first_of(";\t|") == field.npos) return "";
+    return "fields are divided by " + in_quotes({&options_.delimiter, 1}) +
+           ": set CsvOptions::delimiter where it is another character";
   }
 
   std::string hint_of_names() const {

@@ -160,7 +160,8 @@ Expected<std::optional<Member>> take_member(std::span<const std::byte> archive, 
   if (*size > most) return Unexpected{at_byte("cut short within the file", offset)};
   member.bytes = rest.subspan(kBlockBytes, *size);
   const std::uint64_t padding = (kBlockBytes - *size % kBlockBytes) % kBlockBytes;
-  offset += kBlockBytes + std::min(*size + padding, most);
+  if (*size + padding > most) return Unexpected{at_byte("cut short behind the file", offset)};
+  offset += kBlockBytes + *size + padding;
   return std::optional(member);
 }
 

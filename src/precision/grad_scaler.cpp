@@ -275,17 +275,33 @@ void GradScaler::check(Optimizer& optimizer) {
   found.stage = Stage::kUnscaled;
 }
 
-at::Tensor GradScaler::found_inf(const Optimizer& optimizer) {
+GradScaler::PerOptimizer& GradScaler::unscaled(const Optimizer& optimizer, const char* call) {
   const auto found = per_optimizer_.find(&optimizer);
   if (found == per_optimizer_.end() || !found->second.found_inf.defined())
-    refuse("found_inf() was called before unscale()");
-  found->second.has_gradients = true;  // another rank may have some
-  return found->second.found_inf;
+    refuse(std::string(call) + "() was called before unscale()");
+  return found->second;
+}
+
+at::Tensor GradScaler::found_inf(const Optimizer& optimizer) {
+  auto& found = unscaled(optimizer, "found_inf");
+  found.has_gradients = true;  // another rank may have some
+  return found.found_inf;
+}
+
+// A rank without gradients says -1, which is the maximum where no rank has any.
+void GradScaler::agree(const Optimizer& optimizer,
+                       const std::function<void(const at::Tensor&)>& max_over_ranks) {
+  auto& found = unscaled(optimizer, "agree");
+  if (!found.has_gradients) found.found_inf.fill_(-1.0);
+  max_over_ranks(found.found_inf);
+  if (found.has_gradients) return;
+  // A step that is recorded had gradients when it was not.
+  found.has_gradients = detail::StepRecording::current() != nullptr || found.found_inf.item<float>() >= 0.0F;
+  found.found_inf.clamp_min_(0.0);
 }
 
 bool GradScaler::has_overflowed(const Optimizer& optimizer) {
-  found_inf(optimizer);
-  auto& known = per_optimizer_.at(&optimizer).found_inf;
+  auto& known = unscaled(optimizer, "has_overflowed").found_inf;
   known = known.to(at::kCPU);
   return known.item<float>() != 0.0F;
 }

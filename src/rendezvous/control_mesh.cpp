@@ -126,21 +126,6 @@ using std::chrono::milliseconds;
 
 constexpr auto kServicePeriod = milliseconds(10);
 
-// While it lives, the meeting is registered as active. Created and destroyed under the lock.
-class ActiveMeetingScope {
- public:
-  ActiveMeetingScope(Meetings& meetings, const Meeting& meeting) : meetings_(meetings), meeting_(meeting) {
-    meetings_.begin(meeting_);
-  }
-  ~ActiveMeetingScope() { meetings_.end(meeting_); }
-  ActiveMeetingScope(const ActiveMeetingScope&) = delete;
-  ActiveMeetingScope& operator=(const ActiveMeetingScope&) = delete;
-
- private:
-  Meetings& meetings_;
-  const Meeting& meeting_;
-};
-
 }  // namespace
 
 ControlMesh::ControlMesh(int rank, std::vector<UniqueFd> connections, Words words)
@@ -148,6 +133,7 @@ ControlMesh::ControlMesh(int rank, std::vector<UniqueFd> connections, Words word
       words_(std::move(words)),
       links_(std::move(connections)),
       meetings_(rank),
+      by_hosts_(rank, links_, meetings_),
       failure_(rank, links_),
       diagnosis_(rank, links_, meetings_, words_),
       reader_(links_, [this](PeerLinks::Event event) { deliver(std::move(event)); }),
@@ -160,9 +146,10 @@ ControlMesh::~ControlMesh() {
 
 // On the path of every collective: allocates nothing but memory for payloads, unless there is an error.
 void ControlMesh::meet(const Meeting& meeting, const Take& take) {
+  if (meeting.hosts) return meet_by_hosts(meeting, take);
   if (meeting.board) return meet_at_board(meeting, take);
   Lock lock(mutex_);
-  const ActiveMeetingScope attendance(meetings_, meeting);
+  const MeetingScope attendance(meetings_, meeting);
   lock.unlock();
   const auto header = header_of(MessageKind::kAnnounce, meeting.payload, meeting.announcement);
   for (const int member : meeting.members) links_.send(member, header, meeting.payload, meeting.deadline);
@@ -204,7 +191,7 @@ void ControlMesh::require_not_lost(const Meeting& meeting) {
 
 void ControlMesh::await_board(const Meeting& meeting) {
   Lock lock(mutex_);
-  const ActiveMeetingScope attendance(meetings_, meeting);
+  const MeetingScope attendance(meetings_, meeting);
   await_members(lock, meeting);
   require_agreement(lock, meeting);
 }
@@ -212,6 +199,12 @@ void ControlMesh::await_board(const Meeting& meeting) {
 void ControlMesh::use_board(std::uint64_t group, const AnnouncementBoard& board) {
   const Lock lock(mutex_);
   meetings_.use_board(group, &board);
+}
+
+void ControlMesh::use_hosts(std::uint64_t group, const Hosts& hosts) {
+  const Lock lock(mutex_);
+  meetings_.use_board(group, hosts.board, &hosts);
+  by_hosts_.open(group, hosts);
 }
 
 void ControlMesh::await_members(Lock& lock, const Meeting& meeting) {
@@ -258,6 +251,7 @@ void ControlMesh::tell_of_wait(Lock& lock, const Meeting& meeting, Clock::durati
 // Messages come beside a board: about failures, and what others do.
 void ControlMesh::wait_a_while(Lock& lock, const Meeting& meeting, Deadline end) {
   if (!meeting.board) return reader_.wait(lock, end);
+  if (meeting.hosts) return wait_by_hosts(lock, meeting, end);
   lock.unlock();
   meeting.board->await_all();
   lock.lock();
@@ -353,12 +347,18 @@ ControlMesh::Token ControlMesh::on_failure(std::function<void()> abort) {
 }
 
 void ControlMesh::say_goodbye(std::uint64_t group, std::span<const int> members) {
+  {
+    const Lock lock(mutex_);
+    by_hosts_.tell_last(group);
+  }
   const auto header = header_of(MessageKind::kGoodbye, {}, {.group = group});
   for (const int member : members) links_.send(member, header, {}, Clock::now());
 }
 
 void ControlMesh::leave(std::uint64_t group, std::span<const int> members) {
   const Lock lock(mutex_);
+  by_hosts_.tell_last(group);
+  by_hosts_.close(group);
   meetings_.use_board(group, nullptr);
   meetings_.inbox().leave(group, members);
 }
@@ -391,7 +391,9 @@ void ControlMesh::understand(int rank, Message message) {
   const auto group = message.header.announcement.group;
   switch (message.header.kind) {
     case MessageKind::kAnnounce:
-      return meetings_.inbox().push(rank, std::move(message));
+      return by_hosts_.receive(rank, std::move(message));
+    case MessageKind::kBundle:
+      return by_hosts_.unpack(group, message.payload);
     case MessageKind::kRecall:
       return note_recall(rank, group);
     case MessageKind::kSpent:

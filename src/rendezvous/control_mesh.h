@@ -18,7 +18,8 @@
 // computes.
 //
 // Cost per meeting and rank: members - 1 messages each way, one round. Ranks of one machine have a board in
-// place of messages, and the mesh is asked only where one of them is late, or differs.
+// place of messages, and the mesh is asked only where one of them is late, or differs. Members on several
+// hosts announce host by host (host_meetings.h).
 #pragma once
 
 #include <atomic>
@@ -36,6 +37,7 @@
 #include <lockstep/base/export.h>
 
 #include "rendezvous/diagnosis.h"
+#include "rendezvous/host_meetings.h"
 #include "rendezvous/meetings.h"
 #include "rendezvous/message.h"
 #include "rendezvous/peer_links.h"
@@ -106,6 +108,8 @@ class LOCKSTEP_API ControlMesh {
 
   /// The members of `group` meet by `board` from now on, which lives until leave(group).
   void use_board(std::uint64_t group, const AnnouncementBoard& board);
+  /// The same for members on several hosts, which announce host by host.
+  void use_hosts(std::uint64_t group, const Hosts& hosts);
 
   /// For members that have met and turn out to differ in something that announcements do not contain.
   /// @throws CollectiveMismatch, on this and soon on all ranks, whose text has both `sides`
@@ -141,9 +145,14 @@ class LOCKSTEP_API ControlMesh {
 
   // All below are called with mutex_ held.
   void meet_at_board(const Meeting& meeting, const Take& take);
+  void meet_by_hosts(const Meeting& meeting, const Take& take);
   void await_members(Lock& lock, const Meeting& meeting);
   void tell_of_wait(Lock& lock, const Meeting& meeting, std::chrono::steady_clock::duration waited);
   void wait_a_while(Lock& lock, const Meeting& meeting, Deadline end);
+  bool has_met_by_hosts(Lock& lock, const Meeting& meeting);
+  void collect(Lock& lock, const Meeting& meeting);
+  void tell(Lock& lock, const Meeting& meeting, const std::vector<int>& ranks);
+  void wait_by_hosts(Lock& lock, const Meeting& meeting, Deadline end);
   void take_back(const Meeting& meeting);
   void require_agreement(Lock& lock, const Meeting& meeting);
   void require_presence(const Meeting& meeting);
@@ -164,6 +173,7 @@ class LOCKSTEP_API ControlMesh {
 
   std::mutex mutex_;  // guards all below
   Meetings meetings_;
+  HostMeetings by_hosts_;
   JobFailure failure_;
   Diagnosis diagnosis_;
   MeshReader reader_;

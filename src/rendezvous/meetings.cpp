@@ -10,12 +10,40 @@ bool contains(const std::vector<int>& ranks, int rank) {
   return std::ranges::find(ranks, rank) != ranks.end();
 }
 
+// Whether `member` announces on the board, and not by messages.
+bool is_at_board(const Meeting& meeting, int member) {
+  return meeting.board && (!meeting.hosts || meeting.hosts->is_here(member));
+}
+
 }  // namespace
 
-void Inbox::push(int rank, Message message) {
+void Inbox::push(int rank, Message message, bool is_relayed) {
   const auto announcement = message.header.announcement;
   auto& group = groups_[announcement.group];
-  if (!group.is_over) group.waiting[rank].push_back({announcement, std::move(message.payload)});
+  if (group.is_over) return;
+  auto& waiting = group.waiting[rank];
+  const auto same = std::ranges::find_if(waiting, [&](const Entry& entry) {
+    return announcement.sequence != 0 && entry.announcement.sequence == announcement.sequence;
+  });
+  if (same == waiting.end())
+    waiting.push_back({announcement, std::move(message.payload), is_relayed});
+  else
+    same->is_relayed = same->is_relayed && is_relayed;
+}
+
+const Inbox::Entry* Inbox::find(std::uint64_t group, int rank, std::uint64_t sequence) const {
+  const auto found = groups_.find(group);
+  if (found == groups_.end()) return nullptr;
+  const auto waiting = found->second.waiting.find(rank);
+  if (waiting == found->second.waiting.end()) return nullptr;
+  const auto entry = std::ranges::find(waiting->second, sequence,
+                                       [](const Entry& each) { return each.announcement.sequence; });
+  return entry == waiting->second.end() ? nullptr : &*entry;
+}
+
+void Inbox::drop_up_to(std::uint64_t group, int rank, std::uint64_t sequence) {
+  std::erase_if(groups_[group].waiting[rank],
+                [&](const Entry& entry) { return entry.announcement.sequence <= sequence; });
 }
 
 const Inbox::Entry* Inbox::front(std::uint64_t group, int rank) const {
@@ -100,9 +128,20 @@ const ActiveMeeting* Meetings::stuck() const {
 
 const Announcement* Meetings::announced(const Meeting& meeting, int member) const {
   if (member == rank_) return &meeting.announcement;
-  if (meeting.board) return meeting.board->front(member);
-  const auto* entry = inbox_.front(meeting.announcement.group, member);
+  if (is_at_board(meeting, member)) return meeting.board->front(member);
+  const auto* entry = received(meeting, member);
   return entry ? &entry->announcement : nullptr;
+}
+
+std::string_view Meetings::payload(const Meeting& meeting, int member) const {
+  return is_at_board(meeting, member) ? meeting.board->payload(member)
+                                      : std::string_view(received(meeting, member)->payload);
+}
+
+// Who announces in several ways may be ahead in one of them.
+const Inbox::Entry* Meetings::received(const Meeting& meeting, int member) const {
+  const auto& [group, sequence, what] = meeting.announcement;
+  return meeting.hosts ? inbox_.find(group, member, sequence) : inbox_.front(group, member);
 }
 
 bool Meetings::is_complete(const Meeting& meeting) const {
@@ -153,13 +192,15 @@ bool Meetings::is_awaited(std::uint64_t group, int rank) const {
 }
 
 bool Meetings::has_announced(std::uint64_t group, int rank) const {
-  const auto board = boards_.find(group);
-  return board == boards_.end() ? inbox_.front(group, rank) != nullptr : board->second->is_ahead(rank);
+  const auto found = boards_.find(group);
+  const bool is_shown =
+      found != boards_.end() && (!found->second.hosts || found->second.hosts->is_here(rank));
+  return is_shown ? found->second.board->is_ahead(rank) : inbox_.front(group, rank) != nullptr;
 }
 
-void Meetings::use_board(std::uint64_t group, const AnnouncementBoard* board) {
+void Meetings::use_board(std::uint64_t group, const AnnouncementBoard* board, const Hosts* hosts) {
   if (board)
-    boards_[group] = board;
+    boards_[group] = {.board = board, .hosts = hosts};
   else
     boards_.erase(group);
 }

@@ -1,7 +1,9 @@
 // The meetings of ranks before collectives: what they are about to do, and which ranks have announced it.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -47,6 +49,32 @@ class AnnouncementBoard {
   virtual bool is_ahead(int rank) const = 0;
 };
 
+/// The board of the ranks of one host, of a group on several hosts. The first of them passes on to the others
+/// what ranks of other hosts announce.
+class HostBoard : public AnnouncementBoard {
+ public:
+  /// For the first rank, after all have shown what they announce: gives the others `bytes`.
+  virtual void relay(std::string_view bytes) = 0;
+  /// For the others: waits until there are bytes that go with the last announcement, for about 10 ms at most.
+  /// Returns whether there are.
+  virtual bool await_relay() = 0;
+  /// Those bytes; nothing where there are none yet.
+  virtual std::optional<std::string_view> relayed() const = 0;
+};
+
+/// The ranks of a group on several hosts, whose ranks share a board each.
+struct Hosts {
+  HostBoard* board = nullptr;         ///< of this host
+  std::vector<int> here = {};         ///< the ranks of this host
+  std::vector<int> elsewhere = {};    ///< those of the others
+  std::vector<int> first_ranks = {};  ///< the first one of each other host
+  std::size_t most_payload = 0;       ///< bytes of a payload that fit where they are passed on
+
+  bool is_here(int rank) const { return std::ranges::find(here, rank) != here.end(); }
+  /// Whether `rank` is the one that stands for this host.
+  bool is_first(int rank) const { return here.front() == rank; }
+};
+
 /// What a rank is about to do, and with which ranks.
 struct Meeting {
   Announcement announcement = {};     ///< must be equal on all members
@@ -56,6 +84,8 @@ struct Meeting {
   Deadline deadline = Deadline::max();
   const Caller* caller = nullptr;
   AnnouncementBoard* board = nullptr;  ///< of all members; null: announcements are messages
+  const Hosts* hosts = nullptr;        ///< of members that announce host by host, by boards of their hosts
+  std::size_t most_payload = 0;  ///< bytes that a member may bring; the same on all; where `hosts` is set
   bool is_again = false;    ///< its members have met for the same work before, and are running it; for errors
   bool keeps_group = true;  ///< `group` will meet again, and its data stay stored
   bool fails_job =
@@ -79,12 +109,19 @@ class LOCKSTEP_API Inbox {
   struct Entry {
     Announcement announcement;
     std::string payload;
+    bool is_relayed = false;  ///< it came from another rank than the one that announces it
   };
 
-  void push(int rank, Message message);
+  /// Stores the announcement of `rank`. One with a number is stored once, in whichever ways it comes.
+  void push(int rank, Message message, bool is_relayed = false);
 
   /// The first announcement of `rank` in `group` that was not taken yet; null where there is none.
   const Entry* front(std::uint64_t group, int rank) const;
+
+  /// The one with this number; null where there is none.
+  const Entry* find(std::uint64_t group, int rank, std::uint64_t sequence) const;
+  /// Removes all up to the one with this number.
+  void drop_up_to(std::uint64_t group, int rank, std::uint64_t sequence);
 
   /// Removes that announcement, which must exist.
   void pop(std::uint64_t group, int rank);
@@ -152,6 +189,8 @@ class Meetings {
   /// The announcement of `member` for `meeting`; null where there is none yet. For this rank it is the
   /// meeting's own.
   const Announcement* announced(const Meeting& meeting, int member) const;
+  /// What another member that has announced it brings along.
+  std::string_view payload(const Meeting& meeting, int member) const;
 
   bool is_complete(const Meeting& meeting) const;
   /// Whether all members that have arrived have the same announcement.
@@ -167,17 +206,39 @@ class Meetings {
   /// Whether `rank` waits for this rank in `group` while this rank is in no meeting of that group.
   bool is_awaited(std::uint64_t group, int rank) const;
 
-  /// From now on the members of `group` announce by `board`; by null, by messages again.
-  void use_board(std::uint64_t group, const AnnouncementBoard* board);
+  /// From now on the members of `group` announce by `board`; by null, by messages again. With `hosts` those
+  /// of other hosts announce by messages.
+  void use_board(std::uint64_t group, const AnnouncementBoard* board, const Hosts* hosts = nullptr);
 
  private:
+  struct Board {
+    const AnnouncementBoard* board;
+    const Hosts* hosts;
+  };
+
   bool has_announced(std::uint64_t group, int rank) const;
+  const Inbox::Entry* received(const Meeting& meeting, int member) const;
 
   int rank_;
   Inbox inbox_;
-  std::unordered_map<std::uint64_t, const AnnouncementBoard*> boards_;  // by group
+  std::unordered_map<std::uint64_t, Board> boards_;  // by group
   std::vector<ActiveMeeting> under_way_;
   std::uint64_t begun_ = 0;
+};
+
+/// While it lives, this rank is in the meeting. Both borrowed.
+class MeetingScope {
+ public:
+  MeetingScope(Meetings& meetings, const Meeting& meeting) : meetings_(meetings), meeting_(meeting) {
+    meetings_.begin(meeting_);
+  }
+  ~MeetingScope() { meetings_.end(meeting_); }
+  MeetingScope(const MeetingScope&) = delete;
+  MeetingScope& operator=(const MeetingScope&) = delete;
+
+ private:
+  Meetings& meetings_;
+  const Meeting& meeting_;
 };
 
 }  // namespace lockstep::rendezvous

@@ -26,6 +26,7 @@ struct Announcement {
 
 enum class MessageKind : std::uint32_t {
   kAnnounce,  ///< an Announcement, perhaps with data
+  kBundle,    ///< those of all ranks of the sender's host, in the announced group
   kRecall,    ///< the sender recalls its announcement in the group
   kSpent,     ///< answers a recall that came too late: both announcements were met with
   kWhere,     ///< asks what the receiver is doing, possibly with a Trail

@@ -75,8 +75,10 @@ void unscale_gradients(Strategy& strategy, Precision& precision, Optimizer& opti
   } else {
     scaler->unscale(optimizer);
   }
-  if (strategy.shards_gradients())
-    strategy.communicator().all_reduce(scaler->found_inf(optimizer), ReduceOp::kMax);
+  if (!strategy.shards_gradients()) return;
+  scaler->agree(optimizer, [&](const at::Tensor& found_inf) {
+    strategy.communicator().all_reduce(found_inf, ReduceOp::kMax);
+  });
 }
 
 Scalar clip_gradients(Strategy& strategy, Precision& precision, Optimizer& optimizer, GradientClip clip) {

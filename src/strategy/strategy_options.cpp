@@ -149,7 +149,8 @@ void configure(const Options& options) {
   detail::configure_xla(
       {.plugin = options.pjrt_plugin.string(),
        .fallback = fallback == XlaFallback::kAuto ? "" : OptionType<XlaFallback>::print(fallback),
-       .cache = options.compile_cache.string()});
+       .cache = options.compile_cache.string(),
+       .partitions = options.devices_per_process});
 }
 
 // Shards and averages that go on while backward runs would end the program again and again.

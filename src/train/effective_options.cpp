@@ -15,8 +15,14 @@
 #include <lockstep/base/log.h>
 #include <lockstep/train/callbacks/failure_checkpoints.h>
 #include <lockstep/train/callbacks/model_checkpoint.h>
+#include <lockstep/train/callbacks/model_summary.h>
+#include <lockstep/train/callbacks/monitors.h>
+#include <lockstep/train/callbacks/progress_bar.h>
 #include <lockstep/train/callbacks/timer.h>
 #include <lockstep/train/hooks.h>
+
+#include "base/format.h"
+#include "train/logging/class_name.h"
 
 namespace lockstep::detail {
 namespace {
@@ -69,8 +75,11 @@ void apply_barebones(TrainerOptions& options, RunNotes& notes) {
   options.enable_model_summary = false;
   options.log_every_n_steps = 0;
   options.num_sanity_val_steps = 0;
-  notes.warnings.push_back(
+  auto warning = std::string(
       "barebones = true: no logger, checkpoint, progress bar, summary or sanity check; log() does nothing");
+  if (const auto names = leave_out_reports(options.callbacks); !names.empty())
+    warning += "; callbacks that are left out: " + lockstep::joined(names);
+  notes.warnings.push_back(std::move(warning));
 }
 
 void apply_fast_dev_run(TrainerOptions& options, RunNotes& notes) {
@@ -117,11 +126,10 @@ void add_model_checkpoint(TrainerOptions& options) {
   if (options.enable_checkpointing && !is_there)
     options.callbacks.push_back(std::make_shared<ModelCheckpoint>());
   if (options.enable_checkpointing || !is_there) return;
-  throw ConfigError(
-      "train", {.what = std::string(options.barebones ? "barebones = true" : "enable_checkpointing = false") +
-                        " with a ModelCheckpoint among the callbacks",
-                .expected = "one without the other",
-                .got = "both"});
+  throw ConfigError("train",
+                    {.what = "enable_checkpointing = false with a ModelCheckpoint among the callbacks",
+                     .expected = "one without the other",
+                     .got = "both"});
 }
 
 // Two LocalCheckpoints would remove each other's checkpoints.
@@ -172,7 +180,24 @@ void apply_plugins(TrainerOptions& options) {
   }
 }
 
+template <class... Kinds>
+bool is_one_of(const Callback& callback) {
+  return ((dynamic_cast<const Kinds*>(&callback) != nullptr) || ...);
+}
+
 }  // namespace
+
+std::vector<std::string> leave_out_reports(std::vector<std::shared_ptr<Callback>>& callbacks) {
+  std::vector<std::string> names;
+  std::erase_if(callbacks, [&](const auto& callback) {
+    if (!is_one_of<ModelCheckpoint, LocalCheckpoint, ProgressBar, ModelSummary, LearningRateMonitor,
+                   DeviceStatsMonitor, ThroughputMonitor>(*callback))
+      return false;
+    names.push_back(class_name(*callback));
+    return true;
+  });
+  return names;
+}
 
 TrainerOptions effective(TrainerOptions options, RunNotes& notes) {
   check(options);

@@ -27,6 +27,7 @@
 #include "strategy/scaled_step.h"
 #include "train/callbacks/deepspeed_reports.h"
 #include "train/data/data_place.h"
+#include "train/logging/profiled_hook.h"
 #include "train/loops/evaluation_loop.h"
 
 namespace lockstep::detail {
@@ -78,6 +79,7 @@ std::vector<std::shared_ptr<Callback>> wanted_callbacks(const RunSetup& setup) {
     callbacks.push_back(std::move(own));
   }
   const auto& options = setup.options;
+  if (options.barebones) leave_out_reports(callbacks);
   const bool has_bar =
       brings<ProgressBar>(callbacks, "progress bars", "enable_progress_bar", options.enable_progress_bar);
   const bool has_summary =
@@ -105,7 +107,7 @@ void collect_hooks(RunSetup& setup, HookList& hooks) {
     const bool monitors = place == CallbackPlace::kMonitor || place == CallbackPlace::kCheckpoint;
     hooks.add(*callback, "Callback", monitors);
   }
-  hooks.add(*setup.module, "Module", false);
+  hooks.add(*setup.module, std::string(kModuleKind), false);
 }
 
 namespace {
@@ -157,11 +159,16 @@ void forget_first_values(const AnyModule& module) {
 }
 
 void prepare_module(RunSetup& setup, HookList& hooks, TrainContext& context) {
-  if (setup.environment->local_rank() == 0) in_place("prepare_data", [&] { setup.module->prepare_data(); });
+  auto* const profiler = setup.profiler.get();
+  if (setup.environment->local_rank() == 0) {
+    const auto measured = profiled_hook(profiler, kModuleKind, *setup.module, "prepare_data");
+    in_place("prepare_data", [&] { setup.module->prepare_data(); });
+  }
   setup.strategy->barrier();
   hooks.call(hook::setup, context);
   {
     const auto scope = deferral(setup);
+    const auto measured = profiled_hook(profiler, kModuleKind, *setup.module, "configure_model");
     in_place("configure_model", [&] { setup.module->configure_model(context); });
   }
   // Loaded once: a later test is about the weights that fit has trained. The strategy sends rank 0's weights
@@ -338,7 +345,11 @@ TrainedBatches trained_batches(const RunSetup& setup, const RunData& data, const
 }
 
 void set_up_optimizers(RunSetup& setup, const RunData& data, const FitProgress& progress) {
-  auto own = in_place("configure_optimizers", [&] { return setup.module->configure_optimizers(); });
+  auto own = in_place("configure_optimizers", [&] {
+    const auto measured =
+        profiled_hook(setup.profiler.get(), kModuleKind, *setup.module, "configure_optimizers");
+    return setup.module->configure_optimizers();
+  });
   if (setup.deepspeed) own = completed_by_deepspeed(setup, data, progress, std::move(own));
   auto all = numbered(std::move(own));
   check_number(setup, all.size());

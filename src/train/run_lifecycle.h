@@ -26,6 +26,10 @@ struct RunNotes {
 /// Adds to `notes` what rank 0 is to say of it, once it is known who that is.
 TrainerOptions effective(TrainerOptions options, RunNotes& notes);
 
+/// Takes out what barebones runs without: callbacks of the library that save, log or draw. Returns their
+/// classes.
+std::vector<std::string> leave_out_reports(std::vector<std::shared_ptr<Callback>>& callbacks);
+
 /// Sets LibTorch's process-wide switches for `deterministic`, `benchmark` and `matmul_precision`. A switch
 /// whose option is not set stays as it is.
 void apply_determinism(const TrainerOptions& options, RunNotes& notes);

@@ -295,6 +295,7 @@ void Trainer::run_fit(std::shared_ptr<AnyModule> module, DataSource source) {
     state.hooks.call(hook::on_fit_start, state.context);
     log_hyper_parameters(setup, state.log);
     warn_of_empty(setup, data.val, Stage::kValidate);
+    evaluation_limits(setup, data.val, Stage::kValidate);  // refused now, not when an epoch is lost
     if (!goes_on) sanity_check(state);
     terminate.emplace(SIGTERM);
     train(state);

@@ -1,10 +1,12 @@
 #include "xla/buffer.h"
 
+#include <cstddef>
+
 namespace lockstep::xla {
 namespace {
 
-PJRT_Client_BufferFromHostBuffer_Args arguments_of(const Client& client, int device, const void* data,
-                                                   PJRT_Buffer_Type type,
+PJRT_Client_BufferFromHostBuffer_Args arguments_of(const Client& client, PJRT_Device* device,
+                                                   const void* data, PJRT_Buffer_Type type,
                                                    std::span<const std::int64_t> sizes) {
   LOCKSTEP_PJRT_ARGS(PJRT_Client_BufferFromHostBuffer_Args, args);
   args.client = client.get();
@@ -12,8 +14,36 @@ PJRT_Client_BufferFromHostBuffer_Args arguments_of(const Client& client, int dev
   args.type = type;
   args.dims = sizes.data();
   args.num_dims = sizes.size();
-  args.device = client.device(device);
+  args.device = device;
   return args;
+}
+
+PJRT_Buffer* copied(const Client& client, PJRT_Device* device, const void* data, PJRT_Buffer_Type type,
+                    std::span<const std::int64_t> sizes) {
+  auto args = arguments_of(client, device, data, type, sizes);
+  args.host_buffer_semantics = PJRT_HostBufferSemantics_kImmutableOnlyDuringCall;
+  const auto& api = client.api();
+  check(api, api.PJRT_Client_BufferFromHostBuffer(&args), "copy an array to a device");
+  LOCKSTEP_PJRT_ARGS(PJRT_Event_Destroy_Args, destroy);
+  destroy.event = args.done_with_host_buffer;
+  take_message(api, api.PJRT_Event_Destroy(&destroy));
+  return args.buffer;
+}
+
+void read_part(const PJRT_Api& api, PJRT_Buffer* buffer, void* data, std::size_t bytes) {
+  LOCKSTEP_PJRT_ARGS(PJRT_Buffer_ToHostBuffer_Args, args);
+  args.src = buffer;
+  args.dst = data;
+  args.dst_size = bytes;
+  check(api, api.PJRT_Buffer_ToHostBuffer(&args), "read an array");
+  await(api, args.event, "read an array");
+}
+
+void wait_for_part(const PJRT_Api& api, PJRT_Buffer* buffer) {
+  LOCKSTEP_PJRT_ARGS(PJRT_Buffer_ReadyEvent_Args, args);
+  args.buffer = buffer;
+  check(api, api.PJRT_Buffer_ReadyEvent(&args), "compute an array");
+  await(api, args.event, "compute an array");
 }
 
 // Keeps the owner of a host's memory until the plug-in says that it is done with it.
@@ -32,22 +62,32 @@ void let_go(PJRT_Error* error, void* kept) {
 std::shared_ptr<Buffer> Buffer::copy_of(const std::shared_ptr<const Client>& client, int device,
                                         const void* data, PJRT_Buffer_Type type,
                                         std::span<const std::int64_t> sizes) {
-  auto args = arguments_of(*client, device, data, type, sizes);
-  args.host_buffer_semantics = PJRT_HostBufferSemantics_kImmutableOnlyDuringCall;
-  const auto& api = client->api();
-  check(api, api.PJRT_Client_BufferFromHostBuffer(&args), "copy an array to a device");
-  LOCKSTEP_PJRT_ARGS(PJRT_Event_Destroy_Args, destroy);
-  destroy.event = args.done_with_host_buffer;
-  take_message(api, api.PJRT_Event_Destroy(&destroy));
-  return std::make_shared<Buffer>(client, args.buffer);
+  auto made = std::make_shared<Buffer>(client, copied(*client, client->device(device), data, type, sizes));
+  for (std::size_t i = 1; i < static_cast<std::size_t>(client->partitions()); ++i)
+    made->others_.push_back(copied(*client, client->partition_device(i), data, type, sizes));
+  return made;
+}
+
+std::shared_ptr<Buffer> Buffer::rows_of(const std::shared_ptr<const Client>& client, const void* data,
+                                        std::size_t bytes, PJRT_Buffer_Type type,
+                                        std::span<const std::int64_t> sizes) {
+  const auto parts = static_cast<std::size_t>(client->partitions());
+  std::vector<std::int64_t> share(sizes.begin(), sizes.end());
+  share.front() /= client->partitions();
+  std::vector<PJRT_Buffer*> made;
+  for (std::size_t i = 0; i < parts; ++i)
+    made.push_back(copied(*client, client->partition_device(i),
+                          static_cast<const std::byte*>(data) + i * (bytes / parts), type, share));
+  return std::make_shared<Buffer>(client, made.front(), std::vector(made.begin() + 1, made.end()),
+                                  Layout::kRows);
 }
 
 std::shared_ptr<Buffer> Buffer::view_of(const std::shared_ptr<const Client>& client, int device,
                                         const void* data, PJRT_Buffer_Type type,
                                         std::span<const std::int64_t> sizes, std::shared_ptr<void> owner) {
-  if (reinterpret_cast<std::uintptr_t>(data) % kHostAlignment != 0)
+  if (reinterpret_cast<std::uintptr_t>(data) % kHostAlignment != 0 || client->partitions() > 1)
     return copy_of(client, device, data, type, sizes);
-  auto args = arguments_of(*client, device, data, type, sizes);
+  auto args = arguments_of(*client, client->device(device), data, type, sizes);
   args.host_buffer_semantics = PJRT_HostBufferSemantics_kImmutableZeroCopy;
   const auto& api = client->api();
   check(api, api.PJRT_Client_BufferFromHostBuffer(&args), "share an array with a device");
@@ -73,29 +113,26 @@ void Buffer::replace(PJRT_Buffer* buffer) {
 }
 
 void Buffer::free() {
-  LOCKSTEP_PJRT_ARGS(PJRT_Buffer_Destroy_Args, destroy);
-  destroy.buffer = buffer_;
-  take_message(client_->api(), client_->api().PJRT_Buffer_Destroy(&destroy));
+  for (std::size_t i = 0; i < parts(); ++i) {
+    LOCKSTEP_PJRT_ARGS(PJRT_Buffer_Destroy_Args, destroy);
+    destroy.buffer = get(i);
+    take_message(client_->api(), client_->api().PJRT_Buffer_Destroy(&destroy));
+  }
 }
 
 // Without an address PJRT would only say how large the array is.
 void Buffer::read(void* data, std::size_t bytes) const {
   if (bytes == 0) return wait();
   const InPlugin counted;
-  LOCKSTEP_PJRT_ARGS(PJRT_Buffer_ToHostBuffer_Args, args);
-  args.src = buffer_;
-  args.dst = data;
-  args.dst_size = bytes;
-  check(client_->api(), client_->api().PJRT_Buffer_ToHostBuffer(&args), "read an array");
-  await(client_->api(), args.event, "read an array");
+  if (layout_ == Layout::kCopies) return read_part(client_->api(), buffer_, data, bytes);
+  const auto part = bytes / parts();
+  for (std::size_t i = 0; i < parts(); ++i)
+    read_part(client_->api(), get(i), static_cast<std::byte*>(data) + i * part, part);
 }
 
 void Buffer::wait() const {
   const InPlugin counted;
-  LOCKSTEP_PJRT_ARGS(PJRT_Buffer_ReadyEvent_Args, args);
-  args.buffer = buffer_;
-  check(client_->api(), client_->api().PJRT_Buffer_ReadyEvent(&args), "compute an array");
-  await(client_->api(), args.event, "compute an array");
+  for (std::size_t i = 0; i < parts(); ++i) wait_for_part(client_->api(), get(i));
 }
 
 bool Buffer::is_donated() const {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "xla/client.h"
 
@@ -12,11 +13,19 @@ namespace lockstep::xla {
 /// Bytes between addresses that plug-ins for CPUs take as they are.
 inline constexpr std::uintptr_t kHostAlignment = 64;
 
+/// How several devices that run a program together hold an array.
+enum class Layout {
+  kCopies,  ///< each holds all of it
+  kRows     ///< each holds as many of its rows, the slices along its first dimension
+};
+
 class Buffer {
  public:
-  /// Takes over `buffer`.
-  Buffer(std::shared_ptr<const Client> client, PJRT_Buffer* buffer)
-      : client_(std::move(client)), buffer_(buffer) {}
+  /// Takes over `buffer`, of the client's only partition, or of its first.
+  /// @param others  of further partitions
+  Buffer(std::shared_ptr<const Client> client, PJRT_Buffer* buffer, std::vector<PJRT_Buffer*> others = {},
+         Layout layout = Layout::kCopies)
+      : client_(std::move(client)), buffer_(buffer), others_(std::move(others)), layout_(layout) {}
   ~Buffer();
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
@@ -27,14 +36,24 @@ class Buffer {
                                          const void* data, PJRT_Buffer_Type type,
                                          std::span<const std::int64_t> sizes);
 
+  /// The same, of `bytes` bytes, with its rows dealt out to the client's partitions, which can share them
+  /// evenly.
+  static std::shared_ptr<Buffer> rows_of(const std::shared_ptr<const Client>& client, const void* data,
+                                         std::size_t bytes, PJRT_Buffer_Type type,
+                                         std::span<const std::int64_t> sizes);
+
   /// The array at `data` itself, where the device can read it and it is aligned to kHostAlignment, else a
   /// copy. `owner` lives as long as the device uses the memory, which nobody may change meanwhile.
   static std::shared_ptr<Buffer> view_of(const std::shared_ptr<const Client>& client, int device,
                                          const void* data, PJRT_Buffer_Type type,
                                          std::span<const std::int64_t> sizes, std::shared_ptr<void> owner);
 
-  PJRT_Buffer* get() const { return buffer_; }
-  /// Takes over `buffer` in place of what it holds, which is freed.
+  /// What a partition holds.
+  PJRT_Buffer* get(std::size_t partition = 0) const {
+    return partition == 0 ? buffer_ : others_[partition - 1];
+  }
+  Layout layout() const { return layout_; }
+  /// Takes over `buffer` in place of what it holds, of the client's only partition, which is freed.
   void replace(PJRT_Buffer* buffer);
   /// Writes the array to `data`, of `bytes` bytes. Blocks until what makes it has run.
   /// @throws Error with the plug-in's words where that failed, or where the buffer was donated
@@ -48,9 +67,12 @@ class Buffer {
 
  private:
   void free();
+  std::size_t parts() const { return 1 + others_.size(); }
 
   std::shared_ptr<const Client> client_;
   PJRT_Buffer* buffer_;
+  std::vector<PJRT_Buffer*> others_;
+  Layout layout_;
 };
 
 }  // namespace lockstep::xla

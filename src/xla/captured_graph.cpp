@@ -36,7 +36,8 @@ class RecordedStep final : public Capture {
     const auto found = inputs_.find(&memory);
     if (found != inputs_.end()) return found->second.value;
     const auto shape = memory.value ? memory.value.shape() : memory.shape;
-    return inputs_.emplace(&memory, Input{argument(shape), storage}).first->second.value;
+    const auto layout = memory.value ? memory.value.node->layout : Layout::kCopies;
+    return inputs_.emplace(&memory, Input{argument(shape, layout), storage}).first->second.value;
   }
 
   void note_write(const Memory& memory) override { before_.emplace(memory.id, memory.value); }
@@ -82,6 +83,7 @@ class RecordedStep final : public Capture {
   struct Argument {
     Memory* memory = nullptr;
     Shape shape = {};
+    Layout layout = Layout::kCopies;
     std::shared_ptr<Buffer> buffer = {};
     bool may_be_overwritten = false;
   };
@@ -91,9 +93,10 @@ class RecordedStep final : public Capture {
     return memory.value ? memory.value : made_by(kFill, {}, memory.shape);
   }
 
-  static Value argument(Shape shape) {
+  static Value argument(Shape shape, Layout layout = Layout::kCopies) {
     auto node = std::make_shared<Node>();
     node->outputs.push_back(std::move(shape));
+    node->layout = layout;
     return {std::move(node), 0};
   }
 
@@ -105,8 +108,10 @@ class RecordedStep final : public Capture {
 
   void compile();
   void prepare_memory();
-  PJRT_Buffer* array_of(const Argument& argument, std::size_t place);
+  const std::shared_ptr<Buffer>& buffer_of(const Argument& argument, std::size_t place);
   void take_results();
+  void replay_on_partitions();
+  void lay_out(Memory& memory, const Argument& argument);
 
   c10::DeviceIndex device_;
   std::unordered_map<Memory*, Input> inputs_;
@@ -146,11 +151,13 @@ void RecordedStep::compile() {
     overwritten.push_back(-1);
     for (const auto& output : outputs_) {
       if (memory == nullptr || output.id != memory->id || is_taken[output.result]) continue;
+      if (array->layout == Layout::kRows) continue;
       is_taken[output.result] = true;
       overwritten.back() = static_cast<std::int64_t>(output.result);
     }
     arguments_.push_back({.memory = memory,
                           .shape = array->outputs.front(),
+                          .layout = array->layout,
                           .buffer = array->buffer,
                           .may_be_overwritten = overwritten.back() >= 0});
   }
@@ -178,19 +185,31 @@ void RecordedStep::prepare_memory() {
     is_pending = is_pending || !node->buffer || is_read_later;
   }
   if (is_pending) run_graph(device_);
+  for (const auto& argument : arguments_)
+    if (argument.memory != nullptr) lay_out(*argument.memory, argument);
+}
+
+// A batch that partitions do not hold as the one that was recorded.
+void RecordedStep::lay_out(Memory& memory, const Argument& argument) {
+  const auto& node = *memory.value.node;
+  if (node.layout == argument.layout) return;
+  auto on_host = at::empty(argument.shape.sizes, at::TensorOptions().dtype(argument.shape.dtype));
+  node.buffer->read(on_host.mutable_data_ptr(), on_host.nbytes());
+  std::optional<DealtOut> dealt_out;
+  if (argument.layout == Layout::kRows) dealt_out.emplace();
+  Memories::all().set(memory, host_value(on_host, device_));
 }
 
 // What the argument holds now. Notes where it must not be overwritten.
-PJRT_Buffer* RecordedStep::array_of(const Argument& argument, std::size_t place) {
+const std::shared_ptr<Buffer>& RecordedStep::buffer_of(const Argument& argument, std::size_t place) {
   if (argument.memory == nullptr) {
-    if (argument.buffer) return argument.buffer->get();
-    random_numbers_ = random_state_of(generator_, draws_, device_).node->buffer;
-    return random_numbers_->get();
+    if (argument.buffer) return argument.buffer;
+    return random_numbers_ = random_state_of(generator_, draws_, device_).node->buffer;
   }
   const auto& node = *argument.memory->value.node;
   const bool is_held_by_others = node.holders > 1 || node.is_shared;
   if (argument.may_be_overwritten && is_held_by_others) kept_.push_back(static_cast<std::int64_t>(place));
-  return node.buffer->get();
+  return node.buffer;
 }
 
 // Whether nobody but the memory has its array, which can be another one then.
@@ -219,17 +238,32 @@ void RecordedStep::take_results() {
   }
 }
 
+void RecordedStep::replay_on_partitions() {
+  std::vector<std::shared_ptr<Buffer>> buffers;
+  for (const auto& argument : arguments_) buffers.push_back(buffer_of(argument, buffers.size()));
+  const auto made = program_->run(device_, buffers, kept_);
+  std::vector<Value> values;
+  for (std::size_t i = 0; i < made.size(); ++i) values.push_back(array_value(made[i], shapes_[i]));
+  for (const auto& output : outputs_)
+    if (auto* const memory = Memories::all().find(output.id))
+      Memories::all().set(*memory, values[output.result]);
+}
+
 void RecordedStep::replay() {
   if (outputs_.empty()) return;
   if (!program_) compile();
   prepare_memory();
-  given_.clear();
   kept_.clear();
-  for (const auto& argument : arguments_) given_.push_back(array_of(argument, given_.size()));
-  made_.assign(shapes_.size(), nullptr);
-  program_->run(device_, given_, made_, kept_);
+  if (device_client()->partitions() > 1) {
+    replay_on_partitions();
+  } else {
+    given_.clear();
+    for (const auto& argument : arguments_) given_.push_back(buffer_of(argument, given_.size())->get());
+    made_.assign(shapes_.size(), nullptr);
+    program_->run(device_, given_, made_, kept_);
+    take_results();
+  }
   random_numbers_.reset();
-  take_results();
   ++counted().replays;
 }
 

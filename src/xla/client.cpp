@@ -1,5 +1,6 @@
 #include "xla/client.h"
 
+#include <algorithm>
 #include <charconv>
 #include <optional>
 
@@ -55,8 +56,8 @@ CreateOptions parse_create_options(std::string_view text) {
   return options;
 }
 
-Client::Client(std::shared_ptr<const Plugin> plugin, const CreateOptions& options)
-    : plugin_(std::move(plugin)) {
+Client::Client(std::shared_ptr<const Plugin> plugin, const CreateOptions& options, int partitions)
+    : plugin_(std::move(plugin)), partitions_(partitions) {
   std::vector<PJRT_NamedValue> values;
   for (const auto& [name, text] : options) values.push_back(named_value(name, text));
   LOCKSTEP_PJRT_ARGS(PJRT_Client_Create_Args, create);
@@ -88,6 +89,12 @@ void Client::find_devices() {
   devices.client = client_;
   check(api(), api().PJRT_Client_AddressableDevices(&devices), "list its devices");
   devices_.assign(devices.addressable_devices, devices.addressable_devices + devices.num_addressable_devices);
+  if (partitions_ > std::max(device_count(), 1))
+    throw ConfigError("xla", {.what = "the PJRT plug-in has fewer devices than devices_per_process says",
+                              .expected = "at most " + std::to_string(device_count()),
+                              .got = std::to_string(partitions_),
+                              .where = plugin_->file().string(),
+                              .hint = "for CPUs, LOCKSTEP_PJRT_OPTIONS=cpu_device_count=N makes as many"});
   if (!devices_.empty()) return;
   throw ConfigError("xla", {.what = "the PJRT plug-in has no device",
                             .expected = "a device that this process may use",

@@ -20,7 +20,10 @@ class Client {
  public:
   /// Starts the plug-in's threads. Blocks.
   /// @throws ConfigError naming the file, for options that the plug-in refuses, and where there is no device
-  explicit Client(std::shared_ptr<const Plugin> plugin, const CreateOptions& options = {});
+  /// @param partitions  how many devices each program runs on, from the first on: ConfigError for more than
+  ///   there are
+  explicit Client(std::shared_ptr<const Plugin> plugin, const CreateOptions& options = {},
+                  int partitions = 1);
   ~Client();
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
@@ -34,7 +37,14 @@ class Client {
   int device_count() const { return static_cast<int>(devices_.size()); }
   /// Where there are fewer, they are counted anew from 0 on: those of CPUs are all the same processors, and a
   /// process that sees one of several devices has it under any number.
-  PJRT_Device* device(int index) const { return devices_[static_cast<std::size_t>(index) % devices_.size()]; }
+  /// That of the first partition, where there are several.
+  PJRT_Device* device(int index) const {
+    return devices_[partitions_ > 1 ? 0 : static_cast<std::size_t>(index) % devices_.size()];
+  }
+  PJRT_Device* partition_device(std::size_t partition) const { return devices_[partition]; }
+  /// How many devices, from the first on, each program runs on. Where there are several, they are one device
+  /// of LibTorch, whatever its number, and XLA divides programs among them.
+  int partitions() const { return partitions_; }
 
  private:
   void find_devices();
@@ -43,6 +53,7 @@ class Client {
   PJRT_Client* client_ = nullptr;
   std::string platform_;
   std::vector<PJRT_Device*> devices_;
+  int partitions_ = 1;
 };
 
 }  // namespace lockstep::xla

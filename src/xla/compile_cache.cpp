@@ -50,7 +50,7 @@ std::optional<fs::path> cache_folder() {
 std::string CompileCache::key_of(const std::string& text) const {
   static const auto features = processor_features();
   return sha256_of(client_->plugin().sha256() + "\n" + client_->platform() + "\n" + features + "\n" +
-                   sha256_of(compile_options()) + "\n" + text);
+                   sha256_of(compile_options(client_->partitions())) + "\n" + text);
 }
 
 std::optional<fs::path> CompileCache::file_of(const std::string& text) const {

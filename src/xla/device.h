@@ -56,6 +56,17 @@ void write(const at::Tensor& tensor, Value value);
 Value number_value(double value, at::ScalarType dtype, c10::DeviceIndex device);
 /// A copy of a tensor of the CPU.
 Value host_value(const at::Tensor& tensor, c10::DeviceIndex device);
+
+/// Where the client has several partitions, what host_value() copies meanwhile, in this thread, is dealt out
+/// to them by its first dimension, unless they cannot share that evenly. For batches: XLA divides what is
+/// computed of it, and puts sums over all partitions where they are needed.
+class DealtOut {
+ public:
+  DealtOut();
+  ~DealtOut();
+  DealtOut(const DealtOut&) = delete;
+  DealtOut& operator=(const DealtOut&) = delete;
+};
 /// A tensor's elements, on the CPU. Runs what they need. Blocks.
 at::Tensor to_host(const at::Tensor& tensor);
 

@@ -5,6 +5,7 @@
 #include <c10/core/StorageImpl.h>
 
 #include <lockstep/base/error.h>
+#include <lockstep/base/log.h>
 
 #include "xla/capture.h"
 #include "xla/device.h"
@@ -58,6 +59,20 @@ Value content_of(const at::Tensor& tensor) {
   return memory.value ? memory.value : made_by(kFill, {}, memory.shape);
 }
 
+thread_local int batches_under_way = 0;
+
+bool is_dealt_out(const at::Tensor& tensor) {
+  const int partitions = device_client()->partitions();
+  if (partitions == 1 || batches_under_way == 0 || tensor.dim() == 0 || tensor.numel() == 0) return false;
+  if (tensor.size(0) % partitions == 0) return true;
+  warn_once("xla.rows",
+            "each of the process's " + std::to_string(partitions) + " devices computes all of a batch of " +
+                std::to_string(tensor.size(0)) +
+                " rows, which they cannot share evenly: choose a batch_size that is a multiple of "
+                "devices_per_process, and drop_last");
+  return false;
+}
+
 }  // namespace
 
 std::recursive_mutex& device_mutex() {
@@ -103,10 +118,16 @@ void write(const at::Tensor& tensor, Value value) {
                                  {tensor.strides().vec(), {tensor.storage_offset()}}));
 }
 
+DealtOut::DealtOut() { ++batches_under_way; }
+DealtOut::~DealtOut() { --batches_under_way; }
+
 Value host_value(const at::Tensor& tensor, c10::DeviceIndex device) {
   const auto dense = tensor.contiguous();
-  auto buffer = Buffer::copy_of(device_client(), device, dense.const_data_ptr(),
-                                buffer_type(dense.scalar_type()), dense.sizes());
+  const auto& client = device_client();
+  const auto type = buffer_type(dense.scalar_type());
+  auto buffer = is_dealt_out(dense)
+                    ? Buffer::rows_of(client, dense.const_data_ptr(), dense.nbytes(), type, dense.sizes())
+                    : Buffer::copy_of(client, device, dense.const_data_ptr(), type, dense.sizes());
   return array_value(std::move(buffer), {dense.sizes().vec(), dense.scalar_type()});
 }
 

@@ -16,18 +16,20 @@ void put(std::string& message, int field, std::uint64_t value) {
 
 }  // namespace
 
-// CompileOptionsProto: executable_build_options (3) with device_ordinal (1), num_replicas (4) and
-// num_partitions (5), and compile_portable_executable (4): any device can run it.
-std::string compile_options() {
+// CompileOptionsProto: executable_build_options (3) with device_ordinal (1), num_replicas (4),
+// num_partitions (5) and use_spmd_partitioning (6), and compile_portable_executable (4): any device can run
+// it. Partitions have the client's first devices.
+std::string compile_options(int partitions) {
   std::string build;
   put(build, 1, static_cast<std::uint64_t>(-1));
   put(build, 4, 1);
-  put(build, 5, 1);
+  put(build, 5, static_cast<std::uint64_t>(partitions));
+  if (partitions > 1) put(build, 6, 1);
   std::string options;
   options += static_cast<char>(3 << 3 | 2);
   options += static_cast<char>(build.size());
   options += build;
-  put(options, 4, 1);
+  if (partitions == 1) put(options, 4, 1);
   return options;
 }
 
@@ -56,7 +58,7 @@ Executable::~Executable() {
 
 std::shared_ptr<const Executable> Executable::compile(const std::shared_ptr<const Client>& client,
                                                       std::string_view text) {
-  static const auto options = compile_options();
+  const auto options = compile_options(client->partitions());
   constexpr std::string_view kFormat = "mlir";
   LOCKSTEP_PJRT_ARGS(PJRT_Program, program);
   program.code = const_cast<char*>(text.data());
@@ -114,12 +116,50 @@ void Executable::run(int device, std::span<PJRT_Buffer* const> inputs, std::span
 std::vector<std::shared_ptr<Buffer>> Executable::run(int device,
                                                      std::span<const std::shared_ptr<Buffer>> inputs,
                                                      std::span<const std::int64_t> kept) const {
+  if (client_->partitions() > 1) return run_on_partitions(inputs, kept);
   std::vector<PJRT_Buffer*> arguments;
   for (const auto& input : inputs) arguments.push_back(input->get());
   std::vector<PJRT_Buffer*> results(outputs_);
   run(device, arguments, results, kept);
   std::vector<std::shared_ptr<Buffer>> made;
   for (auto* const result : results) made.push_back(std::make_shared<Buffer>(client_, result));
+  return made;
+}
+
+// Each partition is given what it holds of each input, and gives a copy of each result.
+std::vector<std::shared_ptr<Buffer>> Executable::run_on_partitions(
+    std::span<const std::shared_ptr<Buffer>> inputs, std::span<const std::int64_t> kept) const {
+  rethrow_host_failure();
+  LOCKSTEP_PJRT_ARGS(PJRT_ExecuteOptions, options);
+  options.non_donatable_input_indices = kept.data();
+  options.num_non_donatable_input_indices = kept.size();
+  const auto count = static_cast<std::size_t>(client_->partitions());
+  std::vector<std::vector<PJRT_Buffer*>> arguments(count),
+      results(count, std::vector<PJRT_Buffer*>(outputs_));
+  std::vector<PJRT_Buffer* const*> argument_lists;
+  std::vector<PJRT_Buffer**> result_lists;
+  for (std::size_t i = 0; i < count; ++i) {
+    for (const auto& input : inputs) arguments[i].push_back(input->get(i));
+    argument_lists.push_back(arguments[i].data());
+    result_lists.push_back(results[i].data());
+  }
+  LOCKSTEP_PJRT_ARGS(PJRT_LoadedExecutable_Execute_Args, args);
+  args.executable = loaded_;
+  args.options = &options;
+  args.argument_lists = argument_lists.data();
+  args.num_devices = count;
+  args.num_args = inputs.size();
+  args.output_lists = result_lists.data();
+  {
+    const InPlugin counted;
+    check(client_->api(), client_->api().PJRT_LoadedExecutable_Execute(&args), "run a program");
+  }
+  std::vector<std::shared_ptr<Buffer>> made;
+  for (std::size_t i = 0; i < outputs_; ++i) {
+    std::vector<PJRT_Buffer*> others;
+    for (std::size_t part = 1; part < count; ++part) others.push_back(results[part][i]);
+    made.push_back(std::make_shared<Buffer>(client_, results.front()[i], std::move(others)));
+  }
   return made;
 }
 

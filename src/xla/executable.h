@@ -15,7 +15,8 @@ namespace lockstep::xla {
 class Executable {
  public:
   /// Compiles StableHLO in its textual form, whose function main takes and gives arrays, for one device of
-  /// any number. Blocks, for as long as seconds. @throws Error with the compiler's words
+  /// any number, or for all partitions of the client, by the shardings in its text. Blocks, for as long as
+  /// seconds. @throws Error with the compiler's words
   static std::shared_ptr<const Executable> compile(const std::shared_ptr<const Client>& client,
                                                    std::string_view text);
   /// What serialize() gave, by the same plug-in on the same kind of processor: others load without complaint
@@ -33,12 +34,15 @@ class Executable {
   /// @param kept  the numbers of inputs that it must not overwrite, although its text says so
   std::vector<std::shared_ptr<Buffer>> run(int device, std::span<const std::shared_ptr<Buffer>> inputs,
                                            std::span<const std::int64_t> kept = {}) const;
-  /// The same, of what they hold. The results are the caller's, who has as many places as there are.
+  /// The same of the client's only partition, and of what the inputs hold. The results are the caller's, who
+  /// has as many places as there are.
   void run(int device, std::span<PJRT_Buffer* const> inputs, std::span<PJRT_Buffer*> results,
            std::span<const std::int64_t> kept) const;
 
  private:
   Executable(std::shared_ptr<const Client> client, PJRT_LoadedExecutable* loaded);
+  std::vector<std::shared_ptr<Buffer>> run_on_partitions(std::span<const std::shared_ptr<Buffer>> inputs,
+                                                         std::span<const std::int64_t> kept) const;
 
   std::shared_ptr<const Client> client_;
   PJRT_LoadedExecutable* loaded_;
@@ -46,7 +50,8 @@ class Executable {
   std::size_t outputs_ = 0;
 };
 
-/// How programs are compiled, in the form that PJRT takes (xla/pjrt/proto/compile_options.proto).
-std::string compile_options();
+/// How programs of so many partitions are compiled, in the form that PJRT takes
+/// (xla/pjrt/proto/compile_options.proto).
+std::string compile_options(int partitions);
 
 }  // namespace lockstep::xla

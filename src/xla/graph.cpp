@@ -62,6 +62,7 @@ const Shape& Value::shape() const { return node->outputs[output]; }
 Value array_value(std::shared_ptr<Buffer> buffer, Shape shape, bool is_shared) {
   auto node = std::make_shared<Node>();
   node->outputs.push_back(std::move(shape));
+  node->layout = buffer->layout();
   node->buffer = std::move(buffer);
   node->is_shared = is_shared;
   return {std::move(node), 0};

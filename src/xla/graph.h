@@ -61,6 +61,7 @@ struct Node {
   std::shared_ptr<Buffer> buffer = {};  ///< of an array; null for one that a captured step is given
   int holders = 0;                      ///< tensors that hold the array
   bool is_shared = false;               ///< the array is used elsewhere, too, and must not be overwritten
+  Layout layout = Layout::kCopies;      ///< of an array
 
   bool is_array() const { return row == nullptr; }
 };

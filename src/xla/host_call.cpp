@@ -187,7 +187,7 @@ std::string register_function(const PJRT_Api& api, const ffi::PjrtExtension& ext
 
 void enable_host_calls(const Client& client) {
   const auto* const extension = client.platform() == "cpu" ? find_extension(client.api()) : nullptr;
-  if (extension == nullptr) return;
+  if (extension == nullptr || client.partitions() > 1) return;  // each partition would call
   std::string refusal;
   for (minor_version = 1; minor_version <= 9; ++minor_version) {
     refusal = register_function(client.api(), *extension);

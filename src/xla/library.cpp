@@ -43,12 +43,41 @@ std::filesystem::path chosen_plugin(const XlaSettings& settings) {
                             .hint = "for CPUs, LOCKSTEP_PJRT_OPTIONS=cpu_device_count=N makes as many"});
 }
 
+// Each would take the first ones.
+[[noreturn]] void refuse_shared_devices(const Client& client) {
+  throw ConfigError("xla",
+                    {.what = "ranks with several devices each see all of the host's",
+                     .expected = std::to_string(client.partitions()) + " devices, those of this rank",
+                     .got = std::to_string(client.device_count()),
+                     .where = client.plugin().file().string(),
+                     .hint = "show each rank its own, as by TPU_VISIBLE_CHIPS or CUDA_VISIBLE_DEVICES, or "
+                             "train on all of them with one rank"});
+}
+
+void require_partitions(int wanted) {
+  const int partitions = device_client()->partitions();
+  if (partitions == wanted) return;
+  throw ConfigError("xla", {.what = "devices_per_process differs from what this process began with",
+                            .expected = std::to_string(partitions),
+                            .got = std::to_string(wanted)});
+}
+
 // CPUs have as many devices as one likes; of a TPU's, each process may see its own alone.
 void check_devices(const Client& client, const XlaDeviceCounts& counts) {
   if (client.device_count() < counts.declared)
     refuse_devices(client, "LOCKSTEP_PJRT_DEVICES says", counts.declared);
-  if (client.platform() == "cpu" || client.device_count() == 1) return;
+  if (client.platform() == "cpu" || client.device_count() == client.partitions()) return;
+  if (client.partitions() > 1 && counts.asked > 1) refuse_shared_devices(client);
   if (client.device_count() < counts.asked) refuse_devices(client, "the run asks for", counts.asked);
+}
+
+// CPUs are given the devices that a process is to have, unless somebody has said how many there are.
+CreateOptions create_options(const std::shared_ptr<const Plugin>& plugin, int partitions) {
+  auto options = parse_create_options(env::get("LOCKSTEP_PJRT_OPTIONS").value_or(""));
+  constexpr auto kCount = "cpu_device_count";
+  if (partitions > 1 && !options.contains(kCount) && Client(plugin, options).platform() == "cpu")
+    options[kCount] = std::to_string(partitions);
+  return options;
 }
 
 std::map<std::string, double> figures() {
@@ -72,13 +101,18 @@ std::map<std::string, double> figures() {
 void load_device(const XlaSettings& settings, const XlaDeviceCounts& counts) {
   set_fallback(chosen_fallback(settings));
   const auto plugin = Plugin::load(chosen_plugin(settings));
-  if (is_installed()) return;
-  const auto options = parse_create_options(env::get("LOCKSTEP_PJRT_OPTIONS").value_or(""));
-  auto client = std::make_shared<const Client>(plugin, options);
+  const int partitions = std::max(settings.partitions, 1);
+  if (is_installed()) return require_partitions(partitions);
+  auto client = std::make_shared<const Client>(plugin, create_options(plugin, partitions), partitions);
   check_devices(*client, counts);
   const int count = std::max({client->device_count(), counts.declared, counts.asked});
   enable_host_calls(*client);
   install(std::move(client), chosen_cache(settings), count);
+}
+
+at::Tensor copy_batch(const at::Tensor& tensor, at::Device device) {
+  const DealtOut dealt_out;
+  return tensor.to(device);
 }
 
 // A step that is being captured becomes one program anyway.
@@ -92,6 +126,7 @@ constexpr detail::XlaLibrary kLibrary{.load = &load_device,
                                       .add_host_function = &add_host_function,
                                       .remove_host_function = &remove_host_function,
                                       .record_host_call = &record_host_call,
+                                      .copy_batch = &copy_batch,
                                       .run_recorded = &run_recorded,
                                       .figures = &figures};
 

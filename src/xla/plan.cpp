@@ -36,19 +36,37 @@ class Structure {
   std::string bytes_;
 };
 
-std::string parameters_text(const std::vector<Node*>& arrays,
-                            const std::vector<std::int64_t>& overwritten_by) {
+// How XLA is told where partitions hold an array: nothing where there is one.
+std::string sharding_text(Layout layout, std::size_t dimensions, int partitions) {
+  if (partitions == 1) return "";
+  if (layout == Layout::kCopies) return "mhlo.sharding = \"{replicated}\"";
+  const auto count = std::to_string(partitions);
+  std::string sizes = count;
+  for (std::size_t i = 1; i < dimensions; ++i) sizes += ",1";
+  return "mhlo.sharding = \"{devices=[" + sizes + "]<=[" + count + "]}\"";
+}
+
+std::string in_braces(const std::string& first, const std::string& second) {
+  if (first.empty() && second.empty()) return "";
+  return " {" + first + (first.empty() || second.empty() ? "" : ", ") + second + "}";
+}
+
+std::string parameters_text(const std::vector<Node*>& arrays, const std::vector<std::int64_t>& overwritten_by,
+                            int partitions) {
   std::string text;
   for (std::size_t i = 0; i < arrays.size(); ++i) {
-    text += (i > 0 ? ", %p" : "%p") + std::to_string(i) + ": " + type_text(arrays[i]->outputs.front());
-    if (overwritten_by[i] >= 0)
-      text += " {tf.aliasing_output = " + std::to_string(overwritten_by[i]) + " : i32}";
+    const auto& shape = arrays[i]->outputs.front();
+    const auto aliasing =
+        overwritten_by[i] < 0 ? "" : "tf.aliasing_output = " + std::to_string(overwritten_by[i]) + " : i32";
+    text += (i > 0 ? ", %p" : "%p") + std::to_string(i) + ": " + type_text(shape) +
+            in_braces(aliasing, sharding_text(arrays[i]->layout, shape.sizes.size(), partitions));
   }
   return text;
 }
 
 template <class Place>
 void add_node(Structure& structure, const Node& node, const Place& place_of) {
+  structure.add(static_cast<std::int64_t>(node.layout));
   structure.add(static_cast<const void*>(node.row));
   structure.add(static_cast<const void*>(node.schema));
   for (const auto& output : node.outputs) structure.add(output);
@@ -125,7 +143,7 @@ std::vector<bool> Plan::written_again() const {
   return is_written;
 }
 
-std::string Plan::text(const std::vector<std::int64_t>& overwritten_by) const {
+std::string Plan::text(const std::vector<std::int64_t>& overwritten_by, int partitions) const {
   Emitter emit;
   std::vector<std::vector<Named>> made;
   std::vector<std::vector<FlatWrite>> waiting(nodes_.size());  // to what is made
@@ -158,14 +176,16 @@ std::string Plan::text(const std::vector<std::int64_t>& overwritten_by) const {
     else
       made[place].front() = with_writes(emit, made[place].front(), writes);
   }
-  std::string types, names;
+  std::string results, types, names;
   for (const auto& result : results_) {
     const auto& named = made[place_of(result)][result.output];
-    types += (types.empty() ? "" : ", ") + type_text(named.shape);
-    names += (names.empty() ? "" : ", ") + named.name;
+    const auto* const comma = types.empty() ? "" : ", ";
+    types += comma + type_text(named.shape);
+    results += comma + type_text(named.shape) + in_braces(sharding_text(Layout::kCopies, 0, partitions), "");
+    names += comma + named.name;
   }
-  return "func.func public @main(" + parameters_text(arrays_, overwritten_by) + ") -> (" + types + ") {\n" +
-         emit.text() + "  return " + names + " : " + types + "\n}\n";
+  return "func.func public @main(" + parameters_text(arrays_, overwritten_by, partitions) + ") -> (" +
+         results + ") {\n" + emit.text() + "  return " + names + " : " + types + "\n}\n";
 }
 
 }  // namespace lockstep::xla

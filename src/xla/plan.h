@@ -24,8 +24,8 @@ class Plan {
   std::string structure(const std::vector<std::int64_t>& overwritten_by) const;
   /// The same without sizes: equal where programs differ in the shapes of their batches alone.
   std::string skeleton() const;
-  /// StableHLO.
-  std::string text(const std::vector<std::int64_t>& overwritten_by) const;
+  /// StableHLO, with the shardings of arrays and results where it is for several partitions.
+  std::string text(const std::vector<std::int64_t>& overwritten_by, int partitions = 1) const;
 
  private:
   void visit(Node* root);

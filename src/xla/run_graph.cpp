@@ -49,7 +49,7 @@ std::vector<std::int64_t> overwritten_by(const Plan& plan) {
   std::vector<std::int64_t> chosen;
   for (const auto* const array : plan.arrays()) {
     chosen.push_back(-1);
-    if (array->holders > 0 || array->is_shared) continue;
+    if (array->holders > 0 || array->is_shared || array->layout == Layout::kRows) continue;
     for (std::size_t i = 0; i < results.size(); ++i) {
       if (is_taken[i] || results[i].shape() != array->outputs.front()) continue;
       is_taken[i] = true;
@@ -80,7 +80,7 @@ std::shared_ptr<const Executable> program_of(const Plan& plan, const std::vector
   auto& program = state().by_structure[plan.structure(overwritten)];
   if (program) return program;
   note_new_shapes(plan);
-  return program = device_programs().get(plan.text(overwritten));
+  return program = device_programs().get(plan.text(overwritten, state().client->partitions()));
 }
 
 void set_client(std::shared_ptr<const Client> client, std::optional<std::filesystem::path> cache) {

@@ -1,6 +1,8 @@
 // OptionTree: values reach their members, choices, errors, checks and printing.
 #include <cmath>
+#include <tuple>
 
+#include <lockstep/base/command_line.h>
 #include <lockstep/base/options.h>
 
 #include "base/demo_options.h"
@@ -33,6 +35,78 @@ Assignment flag(std::string key, std::string text) {
 std::vector<Assignment> joined(std::vector<Assignment> first, std::vector<Assignment> second) {
   first.insert(first.end(), second.begin(), second.end());
   return first;
+}
+
+// Texts of which some are accepted.
+struct Chosen {
+  std::string optimizer = "adam";
+  std::optional<std::string> schedule = {};
+  std::vector<std::string> metrics = {};
+  int width = 2;
+};
+void describe(OptionVisitor& v, Chosen& o) {
+  v.field("optimizer", o.optimizer, "Which optimizer", one_of({"sgd", "adam", "AdamW"}));
+  v.field("schedule", o.schedule, "How the rate changes", one_of({"cosine", "linear"}));
+  v.field("metrics", o.metrics, "What is measured", one_of({"loss", "accuracy"}));
+  v.field("width", o.width, "Width", one_of({"1", "2", "4"}));
+}
+
+OptionTree tree_of_choices(Chosen& options) {
+  OptionTree tree;
+  tree.add("model", options);
+  return tree;
+}
+
+std::string refusal_of_choice(const std::string& key, const std::string& text) {
+  return config_error([&] {
+    Chosen options;
+    tree_of_choices(options).apply(std::vector{flag("model." + key, text)});
+  });
+}
+
+TEST(OneOf, TakesTheNamesInAnyCase) {
+  Chosen options;
+  tree_of_choices(options).apply(
+      std::vector{flag("model.optimizer", "ADAMW"), flag("model.schedule", "Linear"),
+                  flag("model.metrics", "loss,Accuracy"), flag("model.width", "4")});
+  EXPECT_EQ(options.optimizer, "AdamW") << "as it is spelled in the list";
+  EXPECT_EQ(options.schedule, "linear");
+  EXPECT_EQ(options.metrics, (std::vector<std::string>{"loss", "accuracy"}));
+  EXPECT_EQ(options.width, 4);
+  tree_of_choices(options).validate();
+  EXPECT_EQ(tree_of_choices(options).to_yaml(),
+            "model:\n  optimizer: AdamW\n  schedule: linear\n  metrics: [loss, accuracy]\n  width: 4\n");
+  tree_of_choices(options).apply(std::vector{flag("model.schedule", "null")});
+  EXPECT_EQ(options.schedule, std::nullopt);
+}
+
+TEST(OneOf, RefusesOthersWithTheNamesAndTheNearest) {
+  EXPECT_EQ(refusal_of_choice("optimizer", "adma"),
+            "[options] model.optimizer; expected one of sgd, adam, AdamW; got \"adma\"; at flag "
+            "--model.optimizer; did you mean adam?");
+  for (const auto& [key, text, expected] : {std::tuple{"schedule", "cos", "one of cosine, linear"},
+                                            {"metrics", "loss,loos", "one of loss, accuracy"},
+                                            {"width", "3", "one of 1, 2, 4"},
+                                            {"width", "x", "one of 1, 2, 4"},
+                                            {"optimizer", "", "one of sgd"}})
+    EXPECT_NE(refusal_of_choice(key, text).find(expected), std::string::npos) << refusal_of_choice(key, text);
+  Chosen options{.optimizer = "Sgd"};
+  EXPECT_EQ(config_error([&] { tree_of_choices(options).validate(); }),
+            "[options] model.optimizer; expected one of sgd, adam, AdamW; got Sgd (set in code); did you "
+            "mean sgd?");
+  EXPECT_NE(config_error([] { (void)one_of({}); }).find("at least one name"), std::string::npos);
+}
+
+TEST(OneOf, IsTold) {
+  Chosen options;
+  const auto list = tree_of_choices(options).list();
+  EXPECT_EQ(list[0].type + ": " + list[0].accepted, "name: sgd, adam, AdamW");
+  EXPECT_EQ(list[1].type + ": " + list[1].accepted, "name or null: cosine, linear");
+  EXPECT_EQ(list[2].type + ": " + list[2].accepted, "list of name: loss, accuracy");
+  EXPECT_EQ(list[3].type + ": " + list[3].accepted, "int: 1, 2, 4");
+  const auto help = help_text(tree_of_choices(options), {.program = "train"});
+  EXPECT_NE(help.find("--model.optimizer <name>  (default adam; one of sgd, adam, AdamW)"), std::string::npos)
+      << help;
 }
 
 TEST(Options, NullInAFileMeansTheDefault) {

@@ -200,6 +200,17 @@ TEST_F(Interop, NamesWhatAFolderHasThatHoldsNoWeights) {
   refuses({"torch.distributed.checkpoint", "read_distributed_checkpoint"});
 }
 
+TEST_F(Interop, SaysWhatLiesInThePlaceOfWeights) {
+  const auto refuses = [&](const std::string& text, const std::vector<std::string>& parts) {
+    const auto file = folder_.file("model.safetensors", text);
+    expect_error<CheckpointError>([&] { read_weights(file); }, parts);
+  };
+  refuses("version https://git-lfs.github.com/spec/v1\noid sha256:0\n",
+          {"pointer of Git LFS", "git lfs pull"});
+  refuses("<!DOCTYPE html><html>", {"page of the web", "download the file itself"});
+  refuses("what is this", {"a file of another kind"});
+}
+
 TEST_F(Interop, SaysHowToConvertWhatItCannotRead) {
   const auto refuses = [&](std::string_view name, const std::vector<std::string>& parts) {
     expect_error<CheckpointError>([&] { read_torch_file(folder_ / name); }, parts);

@@ -104,6 +104,17 @@ TEST(LightningKeys, NullIsTheDefaultOfEveryKeyOfTheTrainer) {
   EXPECT_EQ(read("trainer: null").trainer.max_steps, -1);
 }
 
+TEST(LightningKeys, LoggersMayBeAList) {
+  const auto loggers = [](const std::string& value) {
+    return read("trainer: {logger: " + value + "}").trainer.logger;
+  };
+  EXPECT_EQ(loggers("[csv, 'jsonl']").print(), "csv,jsonl");
+  EXPECT_EQ(loggers("[tensorboard]").print(), "tensorboard");
+  EXPECT_TRUE(loggers("[]").empty());
+  test::expect_error<ConfigError>([&] { loggers("[csv, wandb]"); },
+                                  {"trainer.logger", "tensorboard", "wandb"});
+}
+
 TEST(LightningKeys, ListsAreNamedAsTheyWereGiven) {
   for (const char* list : {"[0, x]", "[0,x]"})
     test::expect_error<ConfigError>([&] { read("trainer: {devices: " + std::string(list) + "}"); },

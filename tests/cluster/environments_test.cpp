@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <lockstep/base/error.h>
+#include <lockstep/cluster/detect.h>
 #include <lockstep/cluster/torch_environments.h>
 
 #include "cluster/scoped_variables.h"
@@ -202,6 +203,13 @@ TEST(LightningEnvironment, TeardownRemovesTheWorldSize) {
   const ScopedVariables scope(Variables{{"WORLD_SIZE", "9"}});
   LightningEnvironment().teardown();
   EXPECT_FALSE(env::get("WORLD_SIZE"));
+}
+
+TEST(LightningEnvironment, TeardownLeavesTheOnlyRankThatAUserHasNamed) {
+  const ScopedVariables scope(Variables{{"RANK", "0"}, {"WORLD_SIZE", "1"}});
+  LightningEnvironment().teardown();
+  EXPECT_EQ(env::get("WORLD_SIZE"), "1");
+  EXPECT_NO_THROW(detect_environment());
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <stdexcept>
 #include <utility>
+#include <vector>
 
 #include <lockstep/base/export.h>
 
@@ -16,12 +17,19 @@ namespace {
 struct Post {
   Phase before, after;
 };
-constexpr Post kPosts[] = {{Phase::kNothing, Phase::kAnnounced},
-                           {Phase::kAnnounced, Phase::kStaged},
-                           {Phase::kSummed, Phase::kFinished}};
+constexpr Post kAnnouncing{Phase::kNothing, Phase::kAnnounced};
+
+const std::vector<Post>& posts_of(Part part) {
+  static const std::vector<Post> kInSegments = {
+      kAnnouncing, {Phase::kAnnounced, Phase::kStaged}, {Phase::kSummed, Phase::kFinished}};
+  static const std::vector<Post> kOfFirst = {kAnnouncing, {Phase::kCollected, Phase::kPassedOn}};
+  static const std::vector<Post> kOfOther = {kAnnouncing};
+  return part == Part::kInSegments ? kInSegments : part == Part::kFirstOfHost ? kOfFirst : kOfOther;
+}
 
 Phase awaited = Phase::kNothing;
 std::function<void()> what_then;
+Part own_part = Part::kInSegments;
 std::size_t posts = 0;
 
 void come_to(Phase phase) {
@@ -38,8 +46,9 @@ PostFunction post_of_library() {
 
 }  // namespace
 
-void at_phase(Phase phase, std::function<void()> misdeed) {
+void at_phase(Phase phase, Part part, std::function<void()> misdeed) {
   awaited = phase;
+  own_part = part;
   what_then = std::move(misdeed);
   posts = 0;
 }
@@ -50,7 +59,8 @@ namespace lockstep::detail {
 
 // In place of the library's.
 LOCKSTEP_API void post(Flag& flag, std::uint64_t value) {
-  const auto& now = testing::kPosts[testing::posts++ % std::size(testing::kPosts)];
+  const auto& all = testing::posts_of(testing::own_part);
+  const auto& now = all[testing::posts++ % all.size()];
   testing::come_to(now.before);
   testing::post_of_library()(flag, value);
   testing::come_to(now.after);

@@ -65,6 +65,7 @@ const std::vector<NamedCall>& calls() {
 
 int signal_of(const CaseInput& input) { return input.name.starts_with("die") ? SIGKILL : SIGSTOP; }
 bool is_at_phase(const CaseInput& input) { return input.name.ends_with("-at-phase"); }
+bool is_on_hosts(const CaseInput& input) { return input.backend.find("-hosts") != std::string::npos; }
 
 // Of these every rank raises each flag once.
 constexpr const char* kCallsInPhases[] = {"all_reduce", "all_gather", "reduce_scatter", "reduce",
@@ -75,6 +76,9 @@ std::size_t call_in_phases(std::size_t number) {
   return static_cast<std::size_t>(std::ranges::find(calls(), std::string_view(name), &NamedCall::name) -
                                   calls().begin());
 }
+
+// Between hosts, of those whose data travel with the announcement. Others than first ranks raise one flag.
+constexpr Phase kPhasesOfHosts[] = {Phase::kNothing, Phase::kAnnounced, Phase::kCollected, Phase::kPassedOn};
 
 // What the seed stands for; the same on every rank.
 struct Plan {
@@ -88,10 +92,21 @@ struct Plan {
     dtype = below(2) ? at::kFloat : at::kLong;
     delay = std::chrono::microseconds(below(20'000));
     if (!is_at_phase(input)) return;
+    if (is_on_hosts(input)) {
+      on_hosts(input);
+      return;
+    }
     phase = static_cast<Phase>(input.seed % kPhases);
     call = call_in_phases(input.seed / kPhases);
     sizes[0] = 6'000;  // no part of that is more than a chunk, among three ranks
     dtype = at::kFloat;
+  }
+
+  void on_hosts(const CaseInput& input) {
+    phase = kPhasesOfHosts[input.seed % std::size(kPhasesOfHosts)];
+    if (phase >= Phase::kCollected) victim -= victim % 2;
+    call = 0;
+    sizes[0] = 100;
   }
 
   std::size_t call = 0;
@@ -153,7 +168,7 @@ class CaseRank {
   }
 
   void run() {
-    for (int i = 0; i < 3; ++i) comm_.barrier();
+    for (int i = 0; i < (is_on_hosts(input_) ? 6 : 3); ++i) comm_.barrier();  // there segments are open then
     if (input_.name == "reduce") {
       report_.result_hash = reduce_all(comm_, input_);
     } else if (input_.name == "die" || input_.name == "stop") {
@@ -161,7 +176,7 @@ class CaseRank {
       for (;;) call(x_);
     } else if (is_at_phase(input_)) {
       for (int i = 0; i < 3; ++i) call(x_);  // the first goes without segments
-      if (is_victim_) at_phase(plan_.phase, [this] { misbehave(signal_of(input_), report_); });
+      if (is_victim_) at_phase(plan_.phase, part(), [this] { misbehave(signal_of(input_), report_); });
       for (;;) call(x_);
     } else if (input_.name == "absent") {
       if (!is_victim_) return call(x_);
@@ -174,6 +189,10 @@ class CaseRank {
 
  private:
   void call(const at::Tensor& x) { calls()[plan_.call].call(comm_, x); }
+  Part part() const {
+    if (!is_on_hosts(input_)) return Part::kInSegments;
+    return comm_.rank() % 2 == 0 ? Part::kFirstOfHost : Part::kOtherOfHost;
+  }
   void note_misdeed() { report_.misdeed_ns = now_ns(); }
 
   void mismatch() {
@@ -217,7 +236,7 @@ Communicator join(const CaseInput& input, int rank) {
   if (has("-fast")) options.reduction = Reduction::kFast;
   if (has("-unchecked")) options.check_collectives = false;
   if (has("-apart")) env::set("LOCKSTEP_SHARED_MEMORY", "0");
-  if (has("-hosts")) env::set("LOCKSTEP_TEST_HOST", std::to_string(rank / 2));
+  if (is_on_hosts(input)) env::set("LOCKSTEP_TEST_HOST", std::to_string(rank / 2));
   return init_communicator(options);
 }
 

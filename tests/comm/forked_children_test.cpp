@@ -25,7 +25,6 @@ using ::testing::AllOf;
 using testing::fork_ranks;
 using ::testing::HasSubstr;
 
-constexpr testing::ForkRanksOptions kPatient{.deadline = 100s, .comm_timeout = 90s};
 constexpr auto kPatience = 30s;
 
 /// Whether it came to pass in time.
@@ -57,7 +56,7 @@ LOCKSTEP_RANK_BODY(parent_of_a_child_dies)(Communicator comm, std::string file)-
 
 TEST(ForkedChild, DoesNotHideTheDeathOfItsParent) {
   const test::TemporaryFolder folder;
-  const auto ranks = fork_ranks(2, "parent_of_a_child_dies", (folder.path() / "over").string(), kPatient);
+  const auto ranks = fork_ranks(2, "parent_of_a_child_dies", (folder.path() / "over").string());
   EXPECT_THAT(ranks[0].result, HasSubstr("rank 1 is gone"));
 }
 
@@ -109,7 +108,7 @@ LOCKSTEP_RANK_BODY(child_leaves)(Communicator given, std::string)->std::string {
 }
 
 TEST(ForkedChild, DoesNotSpeakForItsParent) {
-  for (const auto& rank : fork_ranks(2, "child_leaves", "", kPatient))
+  for (const auto& rank : fork_ranks(2, "child_leaves", ""))
     EXPECT_EQ(rank.result, "the parent went on") << rank.error;
 }
 

@@ -19,8 +19,6 @@ using testing::FaultPlace;
 using testing::fork_ranks;
 using ::testing::StartsWith;
 
-// The ranks' own timeout is far longer than what is expected to be soon, and that longer than it ever takes.
-constexpr testing::ForkRanksOptions kPatientRanks{.deadline = 100s, .comm_timeout = 90s};
 constexpr auto kNamingDeadline = 25s;
 
 /// What `act` throws and how long it took: "PeerLost {2} soon".
@@ -51,7 +49,7 @@ LOCKSTEP_RANK_BODY(last_rank_dies_while_a_group_is_made)(Communicator comm, std:
 }
 
 TEST(LostRank, IsNamedWhileAGroupIsMade) {
-  const auto ranks = fork_ranks(3, "last_rank_dies_while_a_group_is_made", "", kPatientRanks);
+  const auto ranks = fork_ranks(3, "last_rank_dies_while_a_group_is_made", "");
   EXPECT_THAT(ranks[0].result, StartsWith("PeerLost {2} soon"));
   EXPECT_THAT(ranks[1].result, StartsWith("PeerLost {2} soon"));
 }
@@ -62,11 +60,11 @@ LOCKSTEP_RANK_BODY(close_after_a_loss)(Communicator comm, std::string)->std::str
   std::this_thread::sleep_for(2s);  // in which the loss becomes known, while nothing is called
   const auto start = steady_clock::now();
   comm.close();
-  return steady_clock::now() - start < 4s ? "closed at once" : "closed late";
+  return steady_clock::now() - start < kNamingDeadline ? "closed at once" : "closed late";
 }
 
 TEST(LostRank, IsNotWaitedForInClose) {
-  const auto ranks = fork_ranks(3, "close_after_a_loss", "", kPatientRanks);
+  const auto ranks = fork_ranks(3, "close_after_a_loss", "");
   EXPECT_EQ(ranks[0].result, "closed at once");
   EXPECT_EQ(ranks[1].result, "closed at once");
 }
@@ -79,7 +77,7 @@ LOCKSTEP_RANK_BODY(close_without_rank_0)(Communicator comm, std::string)->std::s
 }
 
 TEST(StoppedRank0, IsNotWaitedForInClose) {
-  auto options = kPatientRanks;
+  testing::ForkRanksOptions options;
   options.fault = {FaultKind::kStop, 0, 1};
   options.fault_place = FaultPlace::kPoint;
   const auto ranks = fork_ranks(3, "close_without_rank_0", "", options);
@@ -101,7 +99,7 @@ LOCKSTEP_RANK_BODY(groups_in_two_threads)(Communicator comm, std::string)->std::
 }
 
 TEST(Groups, AreMadeBesideEachOther) {
-  for (const auto& rank : fork_ranks(2, "groups_in_two_threads", "", kPatientRanks))
+  for (const auto& rank : fork_ranks(2, "groups_in_two_threads", ""))
     EXPECT_EQ(rank.result, "made");
 }
 

@@ -1,8 +1,10 @@
 // init_process_group(): where ranks meet, what is missing or malformed, and the end of the scope.
 #include <lockstep/comm/init.h>
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -13,6 +15,7 @@
 #include <vector>
 
 #include <lockstep/base/error.h>
+#include <lockstep/base/unique_fd.h>
 #include <lockstep/comm/store.h>
 
 #include "cluster/scoped_variables.h"
@@ -108,6 +111,24 @@ TEST(JoinEntry, KeepsItsSettingsWhereThePidSpaceIsNotKnown) {
   EXPECT_EQ(read.settings, entry.settings);
   EXPECT_EQ(read.pid_space, "");
   EXPECT_FALSE(read.is_gone());  // its number may be of another PID namespace
+}
+
+// c10d writes each piece by itself, and holds a lock meanwhile.
+TEST(FileStore, WaitsForARankThatMakesIt) {
+  const test::TemporaryFolder folder;
+  const auto file = folder / "meeting";
+  const UniqueFd fd(::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+  ASSERT_EQ(::flock(fd.get(), LOCK_EX), 0);
+  ASSERT_EQ(::write(fd.get(), "\x09\0\0\0", 4), 4);
+  auto other = std::async(std::launch::async, [&] { return make_file_store(file, 2).add("there", 1); });
+  EXPECT_EQ(other.wait_for(100ms), std::future_status::timeout);
+  ASSERT_EQ(::write(fd.get(),
+                    "refcount/\x01\0\0\0"
+                    "1",
+                    14),
+            14);
+  ASSERT_EQ(::flock(fd.get(), LOCK_UN), 0);
+  EXPECT_EQ(other.get(), 1);
 }
 
 TEST(FileStore, IsRemovedWhenAllLeaveAtOneMoment) {

@@ -16,6 +16,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -214,15 +215,20 @@ TEST(RanksOnTwoHosts, SumRightlyWhereverTheyAre) {
     for (const auto& rank : fork_ranks(4, body)) EXPECT_EQ(rank.result, "right") << body << rank.error;
 }
 
-// What this process has sent over its TCP connections.
-std::uint64_t bytes_sent_over_tcp() {
-  std::uint64_t bytes = 0;
+// The TCP connections of this process.
+void for_each_connection(const std::function<void(const tcp_info&)>& look) {
   for (const auto& descriptor : std::filesystem::directory_iterator("/proc/self/fd")) {
     tcp_info info{};
     socklen_t size = sizeof info;
     if (::getsockopt(std::stoi(descriptor.path().filename()), IPPROTO_TCP, TCP_INFO, &info, &size) == 0)
-      bytes += info.tcpi_bytes_sent;
+      look(info);
   }
+}
+
+// What this process has sent over them.
+std::uint64_t bytes_sent_over_tcp() {
+  std::uint64_t bytes = 0;
+  for_each_connection([&](const tcp_info& info) { bytes += info.tcpi_bytes_sent; });
   return bytes;
 }
 
@@ -252,6 +258,37 @@ TEST(RanksOnTwoHosts, SendASumOnceForEachHost) {
   }
 }
 
+// How many pieces of data this process has sent over its TCP connections.
+std::uint64_t segments_sent_over_tcp() {
+  std::uint64_t segments = 0;
+  for_each_connection([&](const tcp_info& info) { segments += info.tcpi_data_segs_out; });
+  return segments;
+}
+
+// The argument says how many ranks a host has. Returns how many messages this rank sends for a barrier.
+LOCKSTEP_RANK_BODY(counts_messages)(Communicator comm, std::string members)->std::string {
+  env::set("LOCKSTEP_TEST_HOST", std::to_string(comm.rank() / std::stoi(members)));
+  for (int i = 0; i < 10; ++i) comm.barrier();  // segments are open by then
+  constexpr int kCalls = 300;
+  const auto before = segments_sent_over_tcp();
+  for (int i = 0; i < kCalls; ++i) comm.barrier();
+  return std::to_string(static_cast<double>(segments_sent_over_tcp() - before) / kCalls);
+}
+
+// Of two hosts one rank of each sends one, but where ranks are late. Where one has three ranks, each of the
+// four sends three.
+TEST(RanksOnTwoHosts, AnnounceOnceForEachHost) {
+  for (const auto& [members, least, most] : {std::tuple("2", 1.9, 6.0), {"3", 11.5, 13.0}}) {
+    double messages = 0;
+    for (const auto& rank : fork_ranks(4, "counts_messages", members)) {
+      ASSERT_EQ(rank.error, "");
+      messages += std::stod(rank.result);
+    }
+    EXPECT_GT(messages, least) << members << " ranks on the first host";
+    EXPECT_LT(messages, most) << members << " ranks on the first host";
+  }
+}
+
 LOCKSTEP_RANK_BODY(dies_on_a_host)(Communicator comm, std::string)->std::string {
   env::set("LOCKSTEP_TEST_HOST", std::to_string(comm.rank() / 2));
   const auto tensor = at::ones({2'000'000});
@@ -270,7 +307,7 @@ LOCKSTEP_RANK_BODY(dies_on_a_host)(Communicator comm, std::string)->std::string 
 }
 
 TEST(RanksOnTwoHosts, LearnOfADeathOnEither) {
-  const auto ranks = fork_ranks(4, "dies_on_a_host", "", {.deadline = 50s, .comm_timeout = 40s});
+  const auto ranks = fork_ranks(4, "dies_on_a_host", "");
   for (const std::size_t rank : {0, 1, 2})
     EXPECT_THAT(ranks[rank].result, StartsWith("[comm] rank 3 is gone"));
 }

@@ -75,7 +75,7 @@ TEST(ParseDevices, RefusesOnCudaWhatLightningRefuses) {
     expect_error<ConfigError>([&] { on_cuda(devices, visible); },
                               {why, "\"" + devices.text() + "\"", std::to_string(visible) + " visible"});
   };
-  for (const Devices& nothing : std::vector<Devices>{0, "0", Devices{Devices::Indices{}}, -2})
+  for (const Devices& nothing : std::vector<Devices>{0, Devices{Devices::Indices{}}, -2})
     refused(nothing, 4, "nothing to run on");
   for (const Devices& all : std::vector<Devices>{"auto", -1}) refused(all, 0, "nothing to run on");
   for (const Devices& absent : std::vector<Devices>{5, Devices{-1}, Devices{4}, "0,8", Devices{0, -1}})

@@ -36,7 +36,7 @@ TEST(Devices, AreReadFromText) {
   EXPECT_THAT(Devices("[]").indices(), Pointee(IsEmpty()));
   EXPECT_THAT(Devices("MIG-8b1e").names(), Pointee(ElementsAre("MIG-8b1e")));
   EXPECT_THAT(Devices("[GPU-5f3c, MIG-8b1e]").names(), Pointee(ElementsAre("GPU-5f3c", "MIG-8b1e")));
-  EXPECT_EQ(Devices("0").names(), nullptr);
+  EXPECT_EQ(Devices("1").names(), nullptr);
 }
 
 TEST(Devices, PrintWhatReadsTheSame) {
@@ -46,8 +46,8 @@ TEST(Devices, PrintWhatReadsTheSame) {
 }
 
 TEST(Devices, RefuseOtherText) {
-  for (const std::string text :
-       {"abc", "", "1.5", "0.1", "true", "1;3", "1,x", "[1", "99999999999", "MIG-8b1e,1", "1,GPU-5f3c"})
+  for (const std::string text : {"abc", "", "1.5", "0.1", "true", "1;3", "1,x", "[1", "99999999999",
+                                 "MIG-8b1e,1", "1,GPU-5f3c", "0", "-2"})
     test::expect_error<ConfigError>([&] { Devices devices(text); },
                                     {"devices", "a number of devices", "\"" + text + "\""});
 }

@@ -1,5 +1,6 @@
 // NVIDIA's management library as a test wants it: two devices, of which the second does not tell its UUID.
-// With FAKE_MIG the first is divided: of three places for parts two are taken.
+// They have 16 and 24 GiB. With FAKE_MIG the first is divided: of three places for parts two, of 5 GiB, are
+// taken.
 #include <cstdio>
 #include <cstdlib>
 
@@ -30,6 +31,11 @@ FAKE_NVML_API int nvmlDeviceGetUUID(void* device, char* uuid, unsigned bytes) {
   }
   if (device != reinterpret_cast<void*>(1UL)) return 1;
   std::snprintf(uuid, bytes, "GPU-fake");
+  return 0;
+}
+FAKE_NVML_API int nvmlDeviceGetMemoryInfo(void* device, unsigned long long* total_free_used) {
+  const auto number = reinterpret_cast<unsigned long>(device);
+  *total_free_used = (number >= 100 ? 5ULL : number == 1 ? 16ULL : 24ULL) << 30;
   return 0;
 }
 FAKE_NVML_API int nvmlDeviceGetMaxMigDeviceCount(void* device, unsigned* count) {

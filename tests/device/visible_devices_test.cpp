@@ -66,11 +66,15 @@ TEST(VisibleDevices, ComeFromNvml) {
   EXPECT_EQ(devices[0].uuid + devices[1].uuid, "GPU-fake");
   EXPECT_THAT(devices[0].parts, IsEmpty());
   EXPECT_THAT(shown("GPU-fake", devices), ElementsAre("GPU-fake"));
+  EXPECT_EQ(least_nvidia_memory(shown(nullptr, devices), devices), 16LL << 30);
+  EXPECT_EQ(least_nvidia_memory(shown("1", devices), devices), 24LL << 30);
+  EXPECT_EQ(least_nvidia_memory(shown("", devices), devices), std::nullopt);
   ::setenv("FAKE_MIG", "1", 1);
   const auto divided = nvml_devices();
   ::unsetenv("FAKE_MIG");
   ASSERT_EQ(divided.size(), 2U);
   EXPECT_THAT(divided[0].parts, ElementsAre("MIG-fake-0", "MIG-fake-2"));
+  EXPECT_EQ(least_nvidia_memory(shown("MIG-fake-2", divided), divided), 5LL << 30);
 }
 
 }  // namespace

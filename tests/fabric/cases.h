@@ -85,6 +85,7 @@ void precision(ls::Fabric& fabric);
 void scaled_gradients(ls::Fabric& fabric);
 void overflows(ls::Fabric& fabric);
 void overflow_in_one_shard(ls::Fabric& fabric);
+void no_gradients(ls::Fabric& fabric);
 void scaled_together(ls::Fabric& fabric);
 void scaler_state(ls::Fabric& fabric);
 void one_element_type(ls::Fabric& fabric);

@@ -22,6 +22,7 @@ const std::map<std::string, void (*)(ls::Fabric&)> kCases{{"properties", propert
                                                           {"scaled_gradients", scaled_gradients},
                                                           {"overflows", overflows},
                                                           {"overflow_in_one_shard", overflow_in_one_shard},
+                                                          {"no_gradients", no_gradients},
                                                           {"scaled_together", scaled_together},
                                                           {"scaler_state", scaler_state},
                                                           {"one_element_type", one_element_type},

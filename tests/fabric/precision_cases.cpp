@@ -114,6 +114,23 @@ void overflow_in_one_shard(ls::Fabric&) {
   require(fabric.global_rank() > 0 || torch::equal(after, before), "weights");
 }
 
+// Whether gradients are whole or in shards: a loss was scaled, but no gradient is there.
+void no_gradients(ls::Fabric&) {
+  for (const auto& strategy : std::vector<ls::StrategyOptions>{ls::Ddp{}, ls::Fsdp{}}) {
+    ls::Fabric fabric({.strategy = strategy, .precision = ls::Fp16Mixed{.scaler = {.init_scale = 1024}}});
+    fabric.launch();
+    auto [model, optimizer] = fabric.setup(net_of(3), ls::SGD{.lr = 0.1});
+    const auto rows = rows_of_rank(fabric, all_rows(fabric));
+    fabric.backward(half_loss(fabric, model, rows));
+    optimizer->zero_grad();
+    fabric.clip_gradients(model, optimizer, {.max_norm = 1});
+    require_error([&, &optimizer = optimizer] { optimizer->step(); }, "found no gradient to check");
+    optimizer->zero_grad();
+    fabric.backward(half_loss(fabric, model, rows));
+    require(optimizer->step(), "taken");
+  }
+}
+
 void scaled_together(ls::Fabric&) {
   const auto scaled = train_two({.init_scale = 4, .growth_interval = 1});
   require(torch::allclose(scaled, train_two({.enabled = false}), 1e-2, 1e-3), "weights of both models");

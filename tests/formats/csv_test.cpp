@@ -108,6 +108,17 @@ TEST_F(Csv, NamesLineColumnAndText) {
   }
 }
 
+TEST_F(Csv, TakesNumbersTooSmallForADoubleForZero) {
+  EXPECT_EQ(read("1e-400,-1E-99999,4.9e-324\n").values, (std::vector{0.0, 0.0, 4.9e-324}));
+  expect_refusal("1,1e400\n", {"column 2", "'1e400'", "finite"});
+  expect_refusal("1,1e99999\n", {"column 2", "finite"});
+}
+
+TEST_F(Csv, NamesAnotherDelimiter) {
+  expect_refusal("1;2\n3;4\n", {"'3;4'", "delimiter"});
+  expect_refusal("1,5;2\n", {"'5;2'", "delimiter"});
+}
+
 TEST_F(Csv, NeverPrintsControlCharactersOrLongFields) {
   expect_refusal("1\n\x1b[31m\n", {"'?[31m'"});
   expect_refusal("1\n" + std::string(1000, 'x'), {"x...'"});

@@ -82,6 +82,8 @@ TEST(Tar, ReadsWhatGnuTarAndPythonWrite) {
 TEST(Tar, SaysWhatIsWrongAndWhere) {
   const auto good = tar_member("a", "one");
   EXPECT_THAT(failure(good + "short"), HasSubstr("within a header at byte 1024"));
+  EXPECT_THAT(failure(good + tar_member("b", "two").substr(0, 700)),
+              HasSubstr("cut short behind the file at byte 1024"));
   EXPECT_THAT(failure(good + tar_member("b", "two").substr(0, 514)),
               HasSubstr("within the file at byte 1024"));
   auto damaged = good;

@@ -303,6 +303,28 @@ TEST(GradScalerTest, ObeysWhatIsWrittenToFoundInf) {
   EXPECT_EQ(it.scaler.get_scale(), 2.0);
 }
 
+TEST(GradScalerTest, AgreesWithRanksThatHaveOtherPartsOfGradients) {
+  Iteration it;
+  const auto with = [](float of_others) {
+    return [of_others](const at::Tensor& own) { own.clamp_min_(of_others); };
+  };
+  expect_error<Error>([&] { it.scaler.agree(*it.optimizer, with(0)); }, {"before unscale()"});
+  for (const float of_others : {0.0F, 1.0F}) {
+    it.backward();
+    it.optimizer->zero_grad();  // this rank has no part of any
+    it.scaler.unscale(*it.optimizer);
+    it.scaler.agree(*it.optimizer, with(of_others));
+    EXPECT_EQ(it.scaler.found_inf(*it.optimizer).item<float>(), of_others);
+    EXPECT_EQ(it.scaler.step(*it.optimizer), of_others == 0);
+    it.scaler.update();
+  }
+  it.backward();
+  it.optimizer->zero_grad();
+  it.scaler.unscale(*it.optimizer);
+  it.scaler.agree(*it.optimizer, with(-1));  // nobody has
+  expect_error<Error>([&] { it.scaler.step(*it.optimizer); }, {"found no gradient to check"});
+}
+
 TEST(GradScalerTest, ForgetsGradientsThatAreThrownAway) {
   Iteration it;
   it.backward();

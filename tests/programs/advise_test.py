@@ -52,6 +52,24 @@ class Advise(ProgramTest):
         advice = self.advice(PARAMETERS, "--layers", LAYERS, "--precision", "bf16-mixed")
         self.assert_peaks(["ddp", "fsdp NO_SHARD", "fsdp FULL_SHARD", "deepspeed_stage_2"], advice, "--trainer.precision", "bf16-mixed")
 
+    def test_memory_is_that_of_this_machine(self):
+        host = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        result = self.run_program(COMMAND, "advise", "1M", "--world", 4, "--nodes", 2, "--json")
+        self.assertEqual(result.code, 0, result)
+        question = json.loads(result.out)["question"]
+        self.assertRegex(question["memory_source"], r"^(this machine's memory|the memory that this control group may have): .*, shared by 2 ranks$")
+        self.assertTrue(0 < question["memory_bytes"] <= host // 2, question)
+        result = self.run_program(COMMAND, "advise", "1M", "--memory", "1GiB", "--json")
+        self.assertNotIn("memory_source", json.loads(result.out)["question"])
+
+        fake = {"LD_LIBRARY_PATH": str(BINARY / "tests/device")}  # a library of NVIDIA's that has devices of 16 and 24 GiB
+        for visible, shown in (({}, "16 GiB"), ({"CUDA_VISIBLE_DEVICES": "1"}, "24 GiB")):
+            result = self.run_program(COMMAND, "advise", "1M", "--accelerator", "gpu", **fake, **visible)
+            self.assertEqual(result.code, 0, result)
+            self.assertIn(f"{shown} for each (the smallest GPU that is visible on this machine)", result.out.replace(".0 GiB", " GiB"))
+        result = self.run_program(COMMAND, "advise", "1M", "--accelerator", "gpu", **fake, CUDA_VISIBLE_DEVICES="")
+        self.assertIn("give the memory of a rank (--memory)", result.out)
+
     def test_runs_and_checkpoints_are_measured(self):
         result = self.run_program(LM, "fit", "--run_dir", self.folder / "run", "--model.layers", 3, "--model.width", 64, "--trainer.max_steps", 1,
                                   "--trainer.limit_val_batches", 0, "--sample.tokens", 0, "--trainer.devices", 2)

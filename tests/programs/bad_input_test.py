@@ -47,6 +47,14 @@ class BadInput(ProgramTest):
         for devices in ("0", "-2", "abc"):
             self.assert_refused(self.digits("--trainer.devices", devices), 2, "devices", devices)
 
+    def test_a_working_directory_that_was_removed(self):
+        gone = self.folder / "gone"
+        gone.mkdir()
+        line = 'cd "$1" && rmdir "$1" && shift && exec "$0" "$@"'
+        data, run = SOURCE / "data" / "digits.csv.gz", self.folder / "run"
+        result = self.run_program("sh", "-c", line, DIGITS, gone, "fit", "--data.file", data, "--run_dir", run)
+        self.assert_refused(result, 2, "working directory", "removed", "cd to another")
+
     def test_unknown_strategy(self):
         self.assert_refused(self.digits("--trainer.strategy", "dpd"), 2, "trainer.strategy", "dpd", "ddp")
 

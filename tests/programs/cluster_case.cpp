@@ -2,6 +2,7 @@
 // [FLAGS]`.
 //   run        ls::run(), whose body makes the environment
 //   run_known  ls::run(), whose Program has it
+//   run_fabric ls::run(), whose body gives it to a Fabric, which says its folder
 //   run_rank, trainer, fabric, spawn
 //   own_ranks  a Trainer whose environment starts no ranks, so that it starts two itself
 // Variables MY_RANK, MY_SIZE and MY_PORT, or those of forked ranks, tell ranks their place. Each teardown()
@@ -77,12 +78,15 @@ void train(ls::TrainerOptions options, bool fails) {
   trainer.print("world of " + std::to_string(trainer.world_size()));
 }
 
-void use_fabric(bool fails) {
-  ls::Fabric fabric({.strategy = "ddp", .cluster_environment = std::make_shared<Mine>()});
+void use_fabric(bool fails, ls::FabricOptions options = {}) {
+  options.strategy = "ddp";
+  options.cluster_environment = std::make_shared<Mine>();
+  ls::Fabric fabric(std::move(options));
   fabric.launch();
   fabric.barrier();
   if (fails && fabric.global_rank() == 1) throw std::runtime_error("the disk is full");
   fabric.barrier();
+  std::cout << "folder " + fabric.run_dir().string() + "\n";
 }
 
 }  // namespace
@@ -100,6 +104,9 @@ int main(int argc, char** argv) {
     });
   };
   if (entry == "run") return run({.name = "case"});
+  if (entry == "run_fabric")
+    return ls::run(argc - skipped, argv + skipped, {.name = "case", .fabric = ls::FabricOptions{}},
+                   [&](ls::Cli& cli) { use_fabric(fails, cli.fabric()); });
   if (entry == "run_known") return run({.name = "case", .trainer = {.plugins = {std::make_shared<Mine>()}}});
   if (entry == "run_rank")
     return ls::run_rank([&] { train({.plugins = {std::make_shared<Mine>()}}, fails); });

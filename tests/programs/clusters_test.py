@@ -29,7 +29,7 @@ class OwnEnvironment(ProgramTest):
         self.assertEqual(said, ["once\n"] * processes)
 
     def test_is_torn_down_once_in_each_process(self):
-        for entry in ("run", "run_known", "run_rank", "trainer", "fabric"):
+        for entry in ("run", "run_known", "run_fabric", "run_rank", "trainer", "fabric"):
             with self.subTest(entry):
                 for result in self.scheduled(entry):
                     self.assertEqual(result.code, 0, result)
@@ -63,6 +63,14 @@ class OwnEnvironment(ProgramTest):
         self.assertEqual(len(runs), 4, runs)
         for run in runs:
             self.assertTrue((run / "summary.json").exists(), run)
+
+    def test_ranks_of_a_fabric_share_the_folder_of_rank_0(self):
+        results = self.scheduled("run_fabric")
+        for result in results:
+            self.assertEqual(result.code, 0, result)
+        run, = (self.folder / "runs" / "case").iterdir()
+        self.assertEqual([result.out for result in results], [f"folder {run}\n"] * 2)
+        self.assert_torn_down(2)
 
     def test_devices_that_disagree_are_refused_with_both_sides(self):
         for entry in ("run", "run_known"):

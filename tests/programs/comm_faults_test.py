@@ -14,6 +14,7 @@ import harness
 SOAK = "LOCKSTEP_FAULT_SEEDS" in os.environ
 SEEDS = int(os.environ.get("LOCKSTEP_FAULT_SEEDS", "4"))
 WORLDS = (2, 3, 4, 5)
+WORLDS_OF_HOSTS = (4, 5, 6, 3)  # two hosts of two ranks, two uneven ones, three of two, two uneven ones
 # Milliseconds from the misdeed, or a rank's own call where that came later, as docs/communication.md promises them.
 # They hold for the median of all runs. A single run, on a machine that does other things, may take LOADED as long.
 PROMISES = {"mismatch-op": 100, "mismatch-shape": 100, "mismatch-dtype": 100, "mismatch-group": 100, "die": 1000,
@@ -47,8 +48,10 @@ class Faults(unittest.TestCase):
     def each(self, name, backend):
         # Of those at a phase, the seed counts the phases, of which there are five, of one collective after the other.
         at_phase = name.endswith("-at-phase")
-        runs = [(world, seed) for seed in range(max(5, SEEDS)) for world in (2, 3)] if at_phase else [
-            (WORLDS[seed % len(WORLDS)], seed) for seed in range(SEEDS)]
+        # Between hosts there are four.
+        worlds, some = (WORLDS_OF_HOSTS, (4, 6)) if backend.endswith("-hosts") else (WORLDS, (2, 3))
+        runs = [(world, seed) for seed in range(max(5, SEEDS)) for world in some] if at_phase else [
+            (worlds[seed % len(worlds)], seed) for seed in range(SEEDS)]
         for world, seed in runs:
             case = run_case(name, world, seed, backend)
             self.assertEqual([rank["rank"] for rank in case["ranks"]], list(range(world)), case)
@@ -121,6 +124,20 @@ class Faults(unittest.TestCase):
 
     def test_a_stopped_rank_is_a_timeout_that_says_that_it_is_silent(self):
         self.expect("stop", "Timeout", "does not answer")
+
+    def test_ranks_that_announce_host_by_host_name_who_differs_or_is_absent(self):
+        for name, text in (("mismatch-op", ""), ("mismatch-shape", ""), ("mismatch-dtype", ""),
+                           ("mismatch-group", "wait for each other in different collectives")):
+            with self.subTest(name):
+                self.expect(name, "CollectiveMismatch", text, "sockets-hosts")
+        with self.subTest("absent"):
+            self.expect("absent", "Timeout", "outside of collectives", "sockets-hosts")
+
+    def test_a_rank_killed_at_any_phase_of_an_announcement_between_hosts_is_lost_to_all(self):
+        self.expect("die-at-phase", "PeerLost", backend="sockets-hosts")
+
+    def test_a_rank_stopped_at_any_phase_of_an_announcement_between_hosts_is_named_by_all(self):
+        self.expect("stop-at-phase", "Timeout", "does not answer", "sockets-hosts")
 
     def test_a_rank_killed_at_any_phase_of_a_collective_in_segments_is_lost_to_all(self):
         self.expect("die-at-phase", "PeerLost")

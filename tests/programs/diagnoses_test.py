@@ -80,7 +80,7 @@ class DataBound(Diagnoses):
         self.assertGreater(share, 20)
 
     def test_one_whose_batches_are_made_ahead_does_not(self):
-        result = self.fit("--case.reads", "20ms", "--case.works", "40ms", "--case.batches", 100, "--case.num_workers", 4)
+        result = self.fit("--case.reads", "20ms", "--case.works", "200ms", "--case.batches", 40, "--case.num_workers", 4)
         self.assertEqual(result.code, 0, result)
         self.assertNotIn(self.WARNING, result.err)
 

@@ -40,6 +40,22 @@ class Inspect(ProgramTest):
         self.assertIn("+ model/layers.0.weight: F32 [16, 8] ", result.out)
         self.assertNotIn("hyper_parameters", result.out)
 
+    def test_shows_which_options_of_two_runs_differ(self):
+        other = self.folder / "other"
+        result = self.run_program(CASE, "fit", "--run_dir", other, "--seed_everything", 1, "--trainer.max_epochs", 2, "--trainer.gradient_clip_val", 0.5)
+        self.assertEqual(result.code, 0, result)
+        for one, two in ((self.folder / "run", other), (self.last, other / "checkpoints" / "last.ckpt")):
+            with self.subTest(one):
+                result = self.run_program(COMMAND, "inspect", one, "--diff", two)
+                self.assertEqual(result.code, 1, result)
+                lines = result.out.splitlines()
+                for line in ("- hyper_parameters/trainer.max_epochs: 3", "+ hyper_parameters/trainer.max_epochs: 2",
+                             "- hyper_parameters/trainer.gradient_clip_val: null", "+ hyper_parameters/trainer.gradient_clip_val: 0.5",
+                             "- hyper_parameters/trainer.strategy.name: ddp", "- loops/epoch: 3", "+ loops/epoch: 2"):
+                    self.assertIn(line, lines)
+                self.assertFalse([line for line in lines if "run_dir" in line or "log_every_n_steps" in line], lines)
+        self.assertEqual(self.run_program(COMMAND, "inspect", other, "--diff", other).code, 0)
+
     def test_shows_how_two_files_of_weights_differ(self):
         weights, first = self.folder / "weights.safetensors", self.folder / "first.safetensors"
         self.assertEqual(self.run_program(COMMAND, "consolidate", self.folder / "batch_end:1.ckpt", first).code, 0)

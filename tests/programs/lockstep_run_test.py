@@ -394,6 +394,15 @@ touch ready_0; while [ ! -e go ]; do sleep 0.01; done""")
         self.assertEqual(none.code, 2, none)
         self.assertIn("CUDA_VISIBLE_DEVICES", none.err)
 
+    def test_an_endpoint_with_port_0_is_that_of_one_node(self):
+        # As on torchrun's page for several jobs on a node.
+        for nodes in ("1", "1:1"):
+            result = self.succeed(1, "--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0", "--nnodes", nodes,
+                                  self.script('echo "$WORLD_SIZE $MASTER_PORT"'))
+            self.assertRegex(result.out, r"^1 [1-9]\d+$")
+        result = self.ranks(1, "--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0", "--nnodes", "1:2", self.script("exit 0"))
+        self.assert_refused(result, 2, "--rdzv-endpoint", "a port of 1 to 65535")
+
     def test_bad_input(self):
         program = self.script("exit 0")
         plain = self.folder / "plain"

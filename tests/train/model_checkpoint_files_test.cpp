@@ -151,6 +151,35 @@ TEST_F(ModelCheckpointTest, TheOneThatARunGoesOnFromIsKept) {
   EXPECT_THAT(kept(first), ElementsAre("step=4.ckpt", "step=6.ckpt", "step=8.ckpt"));
 }
 
+// The best is that of epoch 1, before and after.
+TEST_F(ModelCheckpointTest, AFolderByAnotherPathOrMovedIsGoneOnIn) {
+  const fs::path first = folder_ / "first", second = folder_ / "second";
+  const auto run = [&](std::int64_t epochs, const fs::path& dirpath, const fs::path& from) {
+    model_->losses = {3, 1, 4, 5};
+    auto chosen = options(epochs);
+    chosen.run.ckpt_path = from.string();
+    return fit(
+        chosen,
+        {.dirpath = dirpath, .filename = "{epoch}", .monitor = "val_loss", .save_last = SaveLast::kTrue}, 1);
+  };
+  fs::create_directory_symlink("first", folder_ / "link");
+  for (const auto& same :
+       {first, folder_ / "." / "first", folder_ / "first" / ".." / "first" / "", folder_ / "link"}) {
+    fs::remove_all(first);
+    run(2, first, {});
+    ::testing::internal::CaptureStderr();
+    const auto callback = run(4, same, first / "last.ckpt");
+    EXPECT_THAT(::testing::internal::GetCapturedStderr(), Not(HasSubstr("best_model_path"))) << same;
+    EXPECT_THAT(kept(first), ElementsAre("epoch=1.ckpt"));
+    EXPECT_TRUE(fs::equivalent(callback->best_model_path(), first / "epoch=1.ckpt"));
+  }
+  fs::rename(first, second);
+  EXPECT_EQ(run(4, second, second / "last.ckpt")->best_model_path(), second / "epoch=1.ckpt");
+  fs::copy(second, first,
+           fs::copy_options::recursive);  // another folder, while the one that it names is there
+  EXPECT_EQ(run(4, first, first / "last.ckpt")->best_model_path(), second / "epoch=1.ckpt");
+}
+
 TEST_F(ModelCheckpointTest, OtherRunsInTheFolderGetOtherNames) {
   for (int run = 0; run < 2; ++run)
     fit(options(2), {.dirpath = folder_ / "kept", .filename = "{epoch}", .save_top_k = -1}, 1);

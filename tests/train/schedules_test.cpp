@@ -317,6 +317,28 @@ TEST_F(Schedules, BarebonesRefusesWhatItWouldSwitchOff) {
   EXPECT_TRUE(std::filesystem::is_empty(run_dir() / "checkpoints"));
 }
 
+// The flag is for programs that are as they are: what they bring to save, log and draw is left out.
+TEST_F(Schedules, BarebonesLeavesOutCallbacksThatSaveLogAndDraw) {
+  auto chosen = options();
+  chosen.barebones = true;
+  int batches_seen = 0;
+  const auto checkpoint = std::make_shared<ModelCheckpoint>();
+  chosen.callbacks = {checkpoint, std::make_shared<TQDMProgressBar>(), std::make_shared<ModelSummary>(),
+                      std::make_shared<LearningRateMonitor>(),
+                      std::make_shared<LambdaCallback>(
+                          LambdaHooks{.on_train_batch_start = [&](StepContext&) { ++batches_seen; }})};
+  Trainer trainer(chosen);
+  trainer.fit(model_, batches(2), batches(1));
+  EXPECT_EQ(batches_seen, 2);
+  EXPECT_EQ(trainer.checkpoint_callback(), nullptr);
+  EXPECT_TRUE(checkpoint->best_model_path().empty());
+  EXPECT_TRUE(std::filesystem::is_empty(run_dir() / "checkpoints"));
+  chosen.barebones = false;
+  chosen.enable_checkpointing = false;
+  test::expect_error<ConfigError>([&] { Trainer refused(chosen); },
+                                  {"enable_checkpointing", "ModelCheckpoint"});
+}
+
 TEST_F(Schedules, PredictionsComeBatchByBatch) {
   Trainer trainer(options());
   const auto predictions = trainer.predict(model_, batches(3));

@@ -111,6 +111,20 @@ TEST_F(TrainerTest, LimitsBatchesByNumberAndByFraction) {
       {"limit_train_batches", "0.1", "0.25"});
 }
 
+TEST_F(TrainerTest, AFractionThatLeavesNoBatchOfValidationIsRefusedBeforeTraining) {
+  Line model;
+  auto chosen = options();
+  chosen.limit_val_batches = 0.4;
+  chosen.num_sanity_val_steps = 0;
+  Trainer trainer(chosen);
+  test::expect_error<ConfigError>(
+      [&] {
+        trainer.fit(model, batches({1}), batches({1, 1}));
+      },
+      {"limit_val_batches", "0.4", "0.5"});
+  EXPECT_EQ(model->training_steps, 0);
+}
+
 TEST_F(TrainerTest, MaxStepsEndsInTheMiddleOfAnEpochWithoutValidation) {
   Line model;
   auto chosen = options(-1);

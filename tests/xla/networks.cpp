@@ -6,6 +6,7 @@
 #include <lockstep/optim/optimizer_factory.h>
 
 #include "gpt.h"
+#include "xla/device.h"
 
 namespace lockstep::test {
 namespace {
@@ -61,7 +62,9 @@ NetworkTraining::NetworkTraining(const std::string& kind, at::Device device) {
   auto made = make_kind(kind);
   for (int i = 0; i < kBatches; ++i) {
     const auto inputs = made.inputs();
-    batches_.push_back({inputs.to(device), made.targets().to(device)});
+    const auto targets = made.targets();
+    const xla::DealtOut dealt_out;
+    batches_.push_back({inputs.to(device), targets.to(device)});
   }
   made.module->to(device);
   forward_ = [forward = made.forward](const Tensors& t) { return forward(t[0]); };

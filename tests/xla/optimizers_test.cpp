@@ -37,8 +37,7 @@ class StepsOf {
   void prepare(int step) { optimizer_->groups().front().lr = 0.02 / (1 + step); }
 
   void run() {
-    for (auto& parameter : parameters_)
-      parameter.mutable_grad() = parameter.detach().sin();
+    for (auto& parameter : parameters_) parameter.mutable_grad() = parameter.detach().sin();
     optimizer_->step();
   }
 

@@ -25,6 +25,7 @@ class StrategyTest(DigitsRuns):
 XLA = ("--trainer.strategy", "xla", "--trainer.devices", 2, "--trainer.strategy.pjrt_plugin", PLUGIN)
 DDP = ("--trainer.strategy", "ddp", "--trainer.accelerator", "cpu", "--trainer.devices", 2)
 SINGLE_XLA = ("--trainer.strategy", "single_xla", "--trainer.devices", 1, "--trainer.strategy.pjrt_plugin", PLUGIN)
+TWO_EACH = ("--trainer.strategy.devices_per_process", 2)
 ON_HOST = ("--trainer.strategy.reduce_in_program", "false")
 
 
@@ -51,6 +52,24 @@ class TestSingleXla(StrategyTest):
         self.assertFalse((self.folder / "home").exists())
 
 
+    def test_trains_on_several_devices_as_on_one(self):
+        steps = ("--trainer.max_steps", 50)
+        expected = self.losses("one", *steps, *SINGLE_XLA)
+        self.assert_equal_losses(self.losses("two", *steps, *SINGLE_XLA, *TWO_EACH), expected)
+        self.assert_equal_losses(self.losses("captured", *steps, *SINGLE_XLA, *TWO_EACH, "--trainer.cuda_graphs", "true"),
+                                 expected)
+
+    def test_says_which_batches_its_devices_cannot_share(self):
+        result = self.start("odd", *SINGLE_XLA, *TWO_EACH, "--train.batch_size", 33, "--trainer.max_steps", 2)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(result.stderr.count("each of the process's 2 devices computes all of a batch of 33 rows"), 1)
+
+    def test_refuses_more_devices_than_there_are(self):
+        result = self.start("many", *SINGLE_XLA, "--trainer.strategy.devices_per_process", 3,
+                            LOCKSTEP_PJRT_OPTIONS="cpu_device_count=2")
+        self.assert_refused(result, "fewer devices than devices_per_process says", "at most 2", "got 3")
+
+
 class TestXla(StrategyTest):
     def test_has_the_losses_of_ddp(self):
         steps = ("--trainer.max_steps", 50)
@@ -58,6 +77,7 @@ class TestXla(StrategyTest):
         self.assertGreaterEqual(len(expected), 50)
         self.assert_equal_losses(self.losses("in_program", *steps, *XLA), expected)
         self.assert_equal_losses(self.losses("on_host", *steps, *XLA, *ON_HOST), expected)
+        self.assert_equal_losses(self.losses("two_each", *steps, *XLA, *TWO_EACH), expected)
 
     def programs_of(self, name, *flags):
         cache = self.folder / (name + "_programs")

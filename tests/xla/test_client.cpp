@@ -1,6 +1,10 @@
 #include "xla/test_client.h"
 
+#include <algorithm>
 #include <cstdlib>
+#include <string>
+
+#include <lockstep/base/env.h>
 
 namespace lockstep::test {
 namespace {
@@ -14,8 +18,10 @@ const char* test_plugin() {
 }  // namespace
 
 std::shared_ptr<const xla::Client> test_client() {
+  const auto partitions = static_cast<int>(env::get_int("LOCKSTEP_TEST_PARTITIONS", 1));
   static const auto client = std::make_shared<const xla::Client>(
-      xla::Plugin::load(test_plugin()), xla::CreateOptions{{"cpu_device_count", "2"}});
+      xla::Plugin::load(test_plugin()),
+      xla::CreateOptions{{"cpu_device_count", std::to_string(std::max(partitions, 2))}}, partitions);
   return client;
 }
 

@@ -9,7 +9,8 @@
 
 namespace lockstep::test {
 
-/// Two devices of the CPU. @throws where tools/xla.sh has not fetched the plug-in
+/// Two devices of the CPU, or as many as LOCKSTEP_TEST_PARTITIONS says, which then run each program together.
+/// @throws where tools/xla.sh has not fetched the plug-in
 std::shared_ptr<const xla::Client> test_client();
 
 /// The array `values`, on the first device.

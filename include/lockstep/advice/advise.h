@@ -22,6 +22,7 @@ struct AdviceQuestion {
   int nodes = 1;         ///< as many ranks on each
   /// What a rank may use; none: nothing is said to fit. On a device the device's. Bytes.
   std::optional<std::int64_t> memory_bytes = {};
+  std::string memory_source = {};     ///< whose memory that is, for the table; empty: it was given
   std::string precision = "32-true";  ///< as the Trainer's
   std::string optimizer = "AdamW";    ///< SGD, SGD-momentum, Adam, AdamW, Adagrad, Lion, Lamb or Muon
   /// Of one micro-batch of a rank: samples x what a sample has of tokens. For an estimate of activations.

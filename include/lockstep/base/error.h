@@ -95,9 +95,11 @@ class LOCKSTEP_API CollectiveMismatch : public CommError {
   ~CollectiveMismatch() override;
 };
 
-/// The name in `known` with the smallest edit distance to `name` (insert, delete, replace, swap of
-/// neighbours; case does not count and `-` equals `_`), or nothing when none is near: more than a
-/// third of the letters, and more than two, would have to change. Ties go to the first.
+/// The name in `known` that `name` is meant to be; case does not count and `-` equals `_`. It is, in this
+/// order: one that a single change makes of it (insert, delete, replace, swap of neighbours); the shortest
+/// that begins with `name`, of which at least three letters of the last part are given, and goes on without a
+/// dot; the one that the fewest changes make, ties going to the first. Nothing when more than a third of the
+/// letters, and more than two, would have to change.
 LOCKSTEP_API std::optional<std::string> nearest_name(std::string_view name,
                                                      std::span<const std::string> known);
 

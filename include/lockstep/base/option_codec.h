@@ -3,6 +3,7 @@
 // need only options.h.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <limits>
@@ -69,7 +70,7 @@ struct Assignment {
   Source source = {};     ///< where that was said
 };
 
-// Ranges that numbers, durations and list items must lie in.
+// Ranges that numbers, durations and list items must lie in, and values of which one must be taken.
 
 /// What an option's value must satisfy; by default everything passes. Durations count in
 /// milliseconds. For a list it holds of each item; an empty std::optional always passes.
@@ -77,7 +78,8 @@ struct OptionRange {
   double low = -std::numeric_limits<double>::infinity();  ///< the least value
   double high = std::numeric_limits<double>::infinity();  ///< the greatest value
   bool above_low = false;                                 ///< `low` itself is outside
-  std::string text = {};  ///< as printed: ">= 1", "> 0", "0..1"; empty: no restriction
+  std::string text = {};                ///< as printed: ">= 1", "> 0", "0..1"; empty: no restriction
+  std::vector<std::string> names = {};  ///< the only values, as printed; empty: no restriction
 
   /// Whether `number` lies inside.
   bool holds(double number) const { return (above_low ? number > low : number >= low) && number <= high; }
@@ -93,6 +95,10 @@ LOCKSTEP_API OptionRange more_than(double low);
 LOCKSTEP_API OptionRange more_than(std::chrono::milliseconds low);
 /// `low..high`, both included
 LOCKSTEP_API OptionRange between(double low, double high);
+/// One of `names`, for a text: `v.field("order", o.order, "Order of the rows", ls::one_of({"as_written",
+/// "shuffled"}))`. Flags and files may write a name in any case: the option gets it as it is spelled here. Of
+/// another type, such as a number, values as they are printed. `names` must not be empty.
+LOCKSTEP_API OptionRange one_of(std::vector<std::string> names);
 
 /// Why a value was refused.
 struct OptionFailure {
@@ -124,9 +130,16 @@ LOCKSTEP_API std::optional<OptionText> joined(const OptionText& text);
 LOCKSTEP_API std::string yaml_scalar(std::string_view text, bool is_text);
 LOCKSTEP_API OptionFailure refusal(const OptionText& text, std::string expected, const OptionRange& range);
 LOCKSTEP_API OptionFailure refusal(std::string got, std::string expected, const OptionRange& range);
+/// The name of `range` that `text` is but for case, or `text` itself.
+LOCKSTEP_API std::string spelled_as_in(const OptionRange& range, const std::string& text);
+/// `info` of an option whose values `range` lists; as it is where that lists none.
+LOCKSTEP_API OptionTypeInfo restricted(OptionTypeInfo info, const OptionRange& range);
 
 template <class T>
 bool in_range(const T& value, const OptionRange& range) {
+  if (!range.names.empty() &&
+      std::ranges::find(range.names, OptionType<T>::print(value)) == range.names.end())
+    return false;
   if constexpr (std::is_arithmetic_v<T>) {
     return range.holds(static_cast<double>(value));
   } else if constexpr (requires { value.count(); }) {
@@ -146,7 +159,7 @@ struct OptionCodec {
     if (text.kind != OptionText::Kind::kScalar) {
       return Unexpected{refusal(text, OptionType<T>::accepted(), range)};
     }
-    auto parsed = OptionType<T>::parse(text.text);
+    auto parsed = OptionType<T>::parse(spelled_as_in(range, text.text));
     if (!parsed) return Unexpected{refusal(text, parsed.error(), range)};
     if (!in_range(*parsed, range)) return Unexpected{refusal(text, OptionType<T>::accepted(), range)};
     return std::move(*parsed);

@@ -84,7 +84,7 @@ class NamedVariant : public std::variant<Ts...> {
 /// One member, its type erased. Borrows the member: valid during the visit only.
 class LOCKSTEP_API OptionField {
  public:
-  /// `range` is what numbers must lie in.
+  /// `range` is what values must lie in, or be one of.
   OptionField(std::string_view name, std::string_view help, OptionRange range);
   virtual ~OptionField();
   OptionField(const OptionField&) = delete;
@@ -94,7 +94,7 @@ class LOCKSTEP_API OptionField {
   const std::string& name() const { return name_; }
   /// One sentence on what it is.
   const std::string& help() const { return help_; }
-  /// What numbers must lie in.
+  /// What values must lie in, or be one of.
   const OptionRange& range() const { return range_; }
 
   /// Sets the member from `text`; a refused text leaves it as it was.
@@ -179,7 +179,7 @@ class FieldOf final : public OptionField {
   }
   Expected<void, OptionFailure> check() const override { return OptionCodec<T>::check(value_, range()); }
   std::string print() const override { return OptionCodec<T>::print(value_); }
-  OptionTypeInfo info() const override { return OptionCodec<T>::info(); }
+  OptionTypeInfo info() const override { return restricted(OptionCodec<T>::info(), range()); }
 
  private:
   T& value_;

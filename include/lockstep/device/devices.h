@@ -18,8 +18,8 @@ namespace lockstep {
 
 /// A number of devices, `4`, where -1 stands for all there are; their indices, `{1, 3}`; their names; or
 /// "auto", the default. As text: "auto", "4", "-1", "1, 3", "2," for the one index 2, and "GPU-5f3c,
-/// MIG-8b1e". What a number or an index means, and whether there is such a device, is for parse_devices() to
-/// say.
+/// MIG-8b1e"; neither 0 nor less than -1. What a number or an index means, and whether there is such a
+/// device, is for parse_devices() to say.
 class LOCKSTEP_API Devices {
  public:
   /// As many as there are, or as the launcher started ranks.

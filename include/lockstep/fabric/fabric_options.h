@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -26,6 +27,8 @@ struct FabricRunOptions {
   std::filesystem::path run_dir = {};  ///< gets ranks.json and failure.json; empty: nothing is written
   std::optional<std::uint64_t> seed_everything = {};  ///< seeds the shuffling of loaders; none: 0
   std::map<std::string, std::string> flags = {};      ///< what the command line said, by keys
+  /// Removes `run_dir` if it was made for this process alone; called where that is not rank 0. May be empty.
+  std::function<void()> leave_run_dir = {};
 };
 
 /// How a Fabric trains.

@@ -21,8 +21,10 @@ namespace lockstep {
 LOCKSTEP_API std::string describe_checkpoint(const std::filesystem::path& folder,
                                              Verify verify = Verify::kAll);
 
-/// How two checkpoints or safetensors files differ, a line for each tensor or value, as `-` and `+` of a
-/// diff. Empty when their contents are equal, whatever the ranks that wrote them.
+/// How two checkpoints, run directories or safetensors files differ, a line for each tensor, value or option
+/// of the configuration, as `-` and `+` of a diff. Of a run directory its config.yaml counts and, where it
+/// has one, its last checkpoint. Empty when their contents are equal, whatever the ranks that wrote them and
+/// the folders that runs wrote to.
 /// @throws as describe_checkpoint()
 LOCKSTEP_API std::vector<std::string> compare_checkpoints(const std::filesystem::path& before,
                                                           const std::filesystem::path& after);

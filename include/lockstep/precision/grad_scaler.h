@@ -72,6 +72,11 @@ class LOCKSTEP_API GradScaler {
   /// scaler's: writing to it decides about step(). @throws Error before unscale()
   at::Tensor found_inf(const Optimizer& optimizer);
 
+  /// Has `max_over_ranks` replace found_inf() by its maximum over all ranks, in place, where each rank has a
+  /// part of every gradient. Where no rank has any, step() refuses as where gradients are whole. A rank that
+  /// has none waits for a device. Collective, as `max_over_ranks` is. @throws Error before unscale()
+  void agree(const Optimizer& optimizer, const std::function<void(const at::Tensor&)>& max_over_ranks);
+
   /// Whether that is 1, so that step() would leave the step out. Waits for a device at the first call after
   /// unscale().
   bool has_overflowed(const Optimizer& optimizer);
@@ -147,6 +152,7 @@ class LOCKSTEP_API GradScaler {
   void require_scale(const char* call) const;
   void place_scale(at::Device device);
   at::Tensor inverse_scale(const at::TensorOptions& options) const;
+  PerOptimizer& unscaled(const Optimizer& optimizer, const char* call);
   PerOptimizer& begin_step(Optimizer& optimizer);
   Scalar count_on_device(const at::Tensor& found_inf);
   LeftOut left_out_on_device() const;

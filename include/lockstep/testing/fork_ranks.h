@@ -51,11 +51,11 @@ enum class FaultPlace {
 
 /// How fork_ranks() runs.
 struct ForkRanksOptions {
-  std::chrono::milliseconds deadline = std::chrono::seconds(60);      ///< for all ranks to end
-  std::chrono::milliseconds comm_timeout = std::chrono::seconds(30);  ///< Communicator::timeout()
-  Reduction reduction = Reduction::kOrdered;                          ///< order of sums
-  Fault fault = {};                                                   ///< a fault of one of the ranks
-  FaultPlace fault_place = FaultPlace::kCollective;                   ///< what `fault.step` counts
+  std::chrono::milliseconds deadline = std::chrono::minutes(5);      ///< for all ranks to end
+  std::chrono::milliseconds comm_timeout = std::chrono::minutes(2);  ///< Communicator::timeout()
+  Reduction reduction = Reduction::kOrdered;                         ///< order of sums
+  Fault fault = {};                                                  ///< a fault of one of the ranks
+  FaultPlace fault_place = FaultPlace::kCollective;                  ///< what `fault.step` counts
 };
 
 /// How a rank ended.

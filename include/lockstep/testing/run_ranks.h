@@ -13,11 +13,11 @@ namespace lockstep::testing {
 
 /// How run_ranks() runs.
 struct RunRanksOptions {
-  std::chrono::milliseconds deadline = std::chrono::seconds(60);      ///< for all ranks to return
-  std::chrono::milliseconds comm_timeout = std::chrono::seconds(30);  ///< Communicator::timeout()
-  Reduction reduction = Reduction::kOrdered;                          ///< order of sums
-  bool check_collectives = true;                                      ///< as CommOptions
-  std::string backend = "auto";                                       ///< as CommOptions
+  std::chrono::milliseconds deadline = std::chrono::minutes(5);      ///< for all ranks to return
+  std::chrono::milliseconds comm_timeout = std::chrono::minutes(2);  ///< Communicator::timeout()
+  Reduction reduction = Reduction::kOrdered;                         ///< order of sums
+  bool check_collectives = true;                                     ///< as CommOptions
+  std::string backend = "auto";                                      ///< as CommOptions
 };
 
 /// Runs `body` once per rank, each in a thread of its own with a communicator of `ranks` ranks that

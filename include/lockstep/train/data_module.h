@@ -16,6 +16,8 @@
 
 namespace lockstep {
 
+class Profiler;
+
 /// What the loaders of a DataModule are for.
 enum class DataPart {
   kTrain,       ///< for fit
@@ -76,9 +78,10 @@ struct DataSource {
   std::shared_ptr<AnyDataModule> module = {};  ///< gives them after its setup()
 };
 
-/// What a stage begins with: prepare_data() where it is due, the barrier, setup(). Collective.
+/// What a stage begins with: prepare_data() where it is due, the barrier, setup(); measured by `profiler`,
+/// which may be null. Collective.
 LOCKSTEP_API void begin_stage(AnyDataModule& data, Stage stage, int local_rank, int global_rank,
-                              const std::function<void()>& barrier);
+                              const std::function<void()>& barrier, Profiler* profiler = nullptr);
 
 }  // namespace detail
 

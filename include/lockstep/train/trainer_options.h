@@ -151,7 +151,8 @@ struct TrainerOptions {
   LocalCheckpointOptions local_checkpoint = {};
   bool enable_progress_bar = true;
   bool enable_model_summary = true;  ///< print a table of the model's parts
-  /// The bare loop: no logger, checkpoint, progress bar, summary or sanity check, and log() does nothing.
+  /// The bare loop: no logger, checkpoint, progress bar, summary or sanity check, no callbacks that save, log
+  /// or draw, and log() does nothing.
   bool barebones = false;
 
   EnumOption<Deterministic> deterministic = Deterministic::kFalse;

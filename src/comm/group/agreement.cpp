@@ -38,6 +38,13 @@ Deadline deadline_after(std::chrono::milliseconds timeout) {
   return std::chrono::steady_clock::now() + std::min<std::chrono::milliseconds>(timeout, kLongest);
 }
 
+// What a member may bring along where this one brings `own`: of a broadcast the others bring nothing.
+std::size_t most_payload(const Collective& collective, std::string_view own) {
+  const auto& operand = operand_of(collective);
+  const bool may_bring_it = row_of(collective.kind).can_be_inline && operand.defined();
+  return may_bring_it ? std::max(own.size(), operand.nbytes()) : own.size();
+}
+
 class LaneCaller final : public rendezvous::Caller {
  public:
   LaneCaller(const JobMesh& job, const Lane& lane) : job_(job), lane_(lane) {}
@@ -135,6 +142,8 @@ void Agreement::reach(Lane& lane, const Collective& collective, std::string_view
                         .deadline = deadline_after(timeout_),
                         .caller = &caller,
                         .board = lane.is_of_messages() ? nullptr : board_,
+                        .hosts = lane.is_of_messages() ? nullptr : hosts_,
+                        .most_payload = take ? most_payload(collective, bytes) : 0,
                         .keeps_group = !lane.is_of_messages()};
   if (!take) return job_->mesh().meet(meeting);
   job_->mesh().meet(meeting, [&](int rank, std::string_view payload) {
@@ -145,6 +154,12 @@ void Agreement::reach(Lane& lane, const Collective& collective, std::string_view
 void Agreement::use(const Lane& lane, rendezvous::AnnouncementBoard& board) {
   board_ = &board;
   job_->mesh().use_board(lane.id, board);
+}
+
+void Agreement::use(const Lane& lane, const rendezvous::Hosts& hosts) {
+  board_ = hosts.board;
+  hosts_ = &hosts;
+  job_->mesh().use_hosts(lane.id, hosts);
 }
 
 void Agreement::await_late(const Lane& lane, int member, Flag& flag, std::uint64_t value) {

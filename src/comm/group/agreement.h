@@ -34,6 +34,8 @@ class Agreement {
   /// From now on the members of `lane`, the collectives', meet at `board`, which they share. Borrows it until
   /// the lane is left.
   void use(const Lane& lane, rendezvous::AnnouncementBoard& board);
+  /// The same for members on several hosts, which share a board on each. Borrows them likewise.
+  void use(const Lane& lane, const rendezvous::Hosts& hosts);
 
   /// While the members carry out what they last agreed on: waits for a late one, whose `flag` is to come to
   /// `value`. From the thread that agreed. @throws as reach()
@@ -50,6 +52,7 @@ class Agreement {
   GroupIdentity identity_;
   std::chrono::milliseconds timeout_;
   rendezvous::AnnouncementBoard* board_ = nullptr;  // of the lane of collectives; null: they send messages
+  const rendezvous::Hosts* hosts_ = nullptr;        // of that lane, where it has several
   rendezvous::Announcement last_ = {};              // in that lane
 };
 

@@ -542,9 +542,14 @@ void ConnectedGroup::open_segments_once() {
   if (!host_.segments) return;
   are_processors_taken_ = usable_processors() <= host_.segments->size();
   runner_.use(*host_.segments);
-  if (!agreement_ || !host_.are_of_all(identity().size())) return;
-  board_ = std::make_unique<SegmentBoard>(*host_.segments, identity().global_ranks);
-  agreement_->use(*collectives_, *board_);
+  if (!agreement_) return;
+  hosts_ = hosts_of(host_, identity().global_ranks);
+  board_ = std::make_unique<SegmentBoard>(*host_.segments, hosts_.here);
+  hosts_.board = board_.get();
+  if (hosts_.elsewhere.empty())
+    agreement_->use(*collectives_, *board_);
+  else if (may_announce_by_hosts(hosts_))
+    agreement_->use(*collectives_, hosts_);
 }
 
 void ConnectedGroup::rethrow(const Lane& lane, const char* name) const {

@@ -115,7 +115,8 @@ class ConnectedGroup final : public Group {
   std::shared_ptr<FirstFailure> device_failure_ = std::make_shared<FirstFailure>();  // that nobody waits for
   std::shared_ptr<DeviceLink> link_;
   HostSegments host_;  // without segments where there are none, or they have not been opened yet
-  std::unique_ptr<SegmentBoard> board_;  // where the segments are of all members
+  std::unique_ptr<SegmentBoard> board_;  // in the segments
+  rendezvous::Hosts hosts_ = {};         // where the segments are not of all members
   bool has_looked_for_segments_ = false;
   int inline_collectives_ = 0;  // before that
   CollectiveRunner runner_;

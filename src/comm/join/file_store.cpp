@@ -1,5 +1,6 @@
 // The file store: c10d's, for files that are one or can become one.
 #include <fcntl.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <array>
@@ -9,6 +10,7 @@
 #include <string_view>
 
 #include <lockstep/base/error.h>
+#include <lockstep/base/unique_fd.h>
 #include <lockstep/comm/store.h>
 
 #include "comm/c10d.h"
@@ -28,11 +30,12 @@ constexpr std::string_view kBeginning{"\x09\0\0\0refcount/", 13};
 }
 
 void require_store_file(const std::filesystem::path& path) {
-  const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-  if (fd < 0) refuse(path, "a file that can be created and written", std::strerror(errno));
+  const UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+  if (!fd) refuse(path, "a file that can be created and written", std::strerror(errno));
+  while (::flock(fd.get(), LOCK_SH) != 0)  // whoever makes the store writes its beginning piece by piece
+    if (errno != EINTR) refuse(path, "a file that can be locked", std::strerror(errno));
   std::array<char, kBeginning.size()> beginning{};
-  const auto length = ::read(fd, beginning.data(), beginning.size());
-  ::close(fd);
+  const auto length = ::read(fd.get(), beginning.data(), beginning.size());
   if (length != 0 && std::string_view(beginning.data(), beginning.size()) != kBeginning)
     refuse(path, "no file, or one that was made by a store", "a file with other content");
 }

@@ -10,8 +10,11 @@ namespace lockstep::detail {
 /// Each member shows announcements number 1, 2, ... in slots that it uses in turn: whoever shows one has read
 /// all those before the last one. So two slots suffice.
 ///
-/// Segments has rank(), size(), announced(member), a flag that counts what that member has shown, and
-/// announcement(member, number), the place of it.
+/// The first member may pass on to the others what goes with an announcement, when all have shown theirs: by
+/// then they have read what it has passed on before. So one place suffices for that.
+///
+/// Segments has rank(), size(), announced(member), a flag that counts what that member has shown,
+/// announcement(member, number), the place of it, relayed(), the first member's flag, and relay(), its place.
 template <class Segments>
 class BoardProtocol {
  public:
@@ -43,6 +46,22 @@ class BoardProtocol {
       if (!spin_until(flag, shown()) && !sleep_until(flag, shown())) return false;
     }
     return true;
+  }
+
+  /// The first member, when await_all() has returned true: passes on what `write` writes to the place that it
+  /// is given.
+  template <class Write>
+  void relay(const Write& write) {
+    write(segments_.relay());
+    post(segments_.relayed(), shown());
+  }
+
+  /// Whether the first member has passed on what goes with this rank's last announcement, and waits for a
+  /// moment until it has.
+  bool has_relayed() const { return has_come_to(segments_.relayed(), shown()); }
+  bool await_relay() {
+    auto& flag = segments_.relayed();
+    return spin_until(flag, shown()) || sleep_until(flag, shown());
   }
 
  private:

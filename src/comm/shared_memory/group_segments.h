@@ -74,6 +74,11 @@ class LOCKSTEP_API GroupSegments : public ChunkProtocol<GroupSegments> {
     return segment(member) + kAnnouncementsBegin + number % 2 * kAnnouncementBytes;
   }
 
+  /// What the first member has passed on so far: the number of the announcement that it went with; and where.
+  Flag& relayed() const { return flags(0).relayed; }
+  std::byte* relay() const { return segment(0) + kRelayBegin; }
+  static constexpr std::size_t relay_bytes() { return kSegmentBytes - kRelayBegin; }
+
   /// The last chunk that `member` has staged, and finished.
   Flag& staged(int member) const { return flags(member).staged; }
   Flag& finished(int member) const { return flags(member).finished; }
@@ -81,14 +86,15 @@ class LOCKSTEP_API GroupSegments : public ChunkProtocol<GroupSegments> {
  private:
   // At the beginning of a segment, behind its seal. Written by its own rank alone.
   struct Flags {
-    Flag announced, staged, finished;
+    Flag announced, staged, finished, relayed;
   };
   static constexpr std::size_t kFlagsBegin = alignof(Flag);
   static constexpr std::size_t kAnnouncementsBegin = 4 << 10;
   static constexpr std::size_t kSlotsBegin = 64 << 10;
+  static constexpr std::size_t kRelayBegin = kSlotsBegin + kSlots * kSlotBytes;
   static_assert(kFlagsBegin + sizeof(Flags) <= kAnnouncementsBegin);
   static_assert(kAnnouncementsBegin + 2 * kAnnouncementBytes <= kSlotsBegin);
-  static_assert(kSlotsBegin + kSlots * kSlotBytes <= kSegmentBytes);
+  static_assert(kRelayBegin < kSegmentBytes);
 
   std::byte* segment(int member) const { return members_[static_cast<std::size_t>(member)].data(); }
   Flags& flags(int member) const { return *reinterpret_cast<Flags*>(segment(member) + kFlagsBegin); }

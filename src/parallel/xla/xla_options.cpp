@@ -10,6 +10,8 @@ void describe_plugin(OptionVisitor& v, Options& o) {
           "File of the PJRT plug-in; or cpu, cuda, tpu: that of a package of the Python on PATH");
   v.field("fallback", o.fallback, "What operators without a lowering to XLA do: run on the CPU, or fail");
   v.field("compile_cache", o.compile_cache, "Folder of compiled programs; off: none");
+  v.field("devices_per_process", o.devices_per_process,
+          "Devices of the plug-in that share a rank's batches, as one device", at_least(1));
 }
 
 }  // namespace

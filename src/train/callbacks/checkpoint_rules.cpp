@@ -8,6 +8,10 @@
 #include <filesystem>
 
 #include <lockstep/base/error.h>
+#include <lockstep/train/callbacks/model_checkpoint.h>
+#include <lockstep/train/train_context.h>
+
+#include "formats/checkpoint_folders.h"
 
 namespace lockstep::detail {
 namespace {
@@ -155,6 +159,10 @@ std::string checkpoint_name(std::string_view text, bool inserts_names,
   }
   require_inside(text, name);
   return name;
+}
+
+std::filesystem::path checkpoint_folder(const ModelCheckpointOptions& options, const TrainContext& context) {
+  return without_slash(options.dirpath.empty() ? context.run_dir() / "checkpoints" : options.dirpath);
 }
 
 std::filesystem::path weights_beside(const std::filesystem::path& folder) {

@@ -11,6 +11,11 @@
 
 #include <lockstep/base/export.h>
 
+namespace lockstep {
+struct ModelCheckpointOptions;
+class TrainContext;
+}  // namespace lockstep
+
 namespace lockstep::detail {
 
 inline constexpr std::string_view kCheckpointExtension = ".ckpt";
@@ -26,6 +31,9 @@ struct NamedValue {
 /// @throws ConfigError for a brace that is not closed or another SPEC
 LOCKSTEP_API std::string checkpoint_name(std::string_view text, bool inserts_names,
                                          const std::function<NamedValue(std::string_view)>& value_of);
+
+/// Where a ModelCheckpoint of these options saves.
+std::filesystem::path checkpoint_folder(const ModelCheckpointOptions& options, const TrainContext& context);
 
 /// NAME-weights.ckpt for NAME.ckpt: the name of a checkpoint of weights, where the run itself cannot be
 /// saved.

@@ -56,8 +56,7 @@ ModelCheckpoint::ModelCheckpoint(ModelCheckpointOptions options) : options_(std:
 ModelCheckpoint::~ModelCheckpoint() = default;
 
 void ModelCheckpoint::setup(TrainContext& context) {
-  dirpath_ = options_.dirpath.empty() ? context.run_dir() / "checkpoints" : options_.dirpath;
-  if (!dirpath_.has_filename()) dirpath_ = dirpath_.parent_path();
+  dirpath_ = detail::checkpoint_folder(options_, context);
   if (context.stage() != Stage::kFit) return;
   refuse_name_of_last(context);
   // A new fit starts without checkpoints; the state of a resumed one is loaded later.

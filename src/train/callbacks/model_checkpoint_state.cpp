@@ -1,8 +1,10 @@
 // Names of checkpoints from ModelCheckpoint's template, and the state that it restores in a resumed run.
 #include <lockstep/train/callbacks/model_checkpoint.h>
 
+#include <algorithm>
 #include <cmath>
 #include <sstream>
+#include <utility>
 #include <vector>
 
 #include <lockstep/base/log.h>
@@ -15,6 +17,9 @@
 #include "train/options/run_setup.h"
 
 namespace lockstep {
+
+namespace fs = std::filesystem;
+
 namespace {
 
 constexpr const char* kDefaultName = "{epoch}-{step}";
@@ -23,9 +28,39 @@ std::string text_of(const std::optional<std::int64_t>& number) {
   return number ? std::to_string(*number) : "None";
 }
 
-bool is_there(const std::filesystem::path& checkpoint) {
+bool is_there(const fs::path& checkpoint) {
   std::error_code ignored;
-  return std::filesystem::exists(detail::place_of_checkpoint(checkpoint) / detail::kManifestName, ignored);
+  return fs::exists(detail::place_of_checkpoint(checkpoint) / detail::kManifestName, ignored);
+}
+
+// Each of `known` as it would be called had `former` become `folder`; what lies elsewhere stays as it is.
+std::vector<fs::path> in_folder(const std::vector<fs::path*>& known, const fs::path& former,
+                                const fs::path& folder) {
+  std::vector<fs::path> paths;
+  for (const auto* path : known) {
+    const auto relative = path->lexically_relative(former);
+    const bool is_inside = !relative.empty() && *relative.begin() != "..";
+    paths.push_back(is_inside ? folder / relative : *path);
+  }
+  return paths;
+}
+
+// Whether `folder` is `former` by another path, or what has become of it: `former` is gone, and one of the
+// checkpoints `here` is in `folder`.
+bool is_folder_of(const fs::path& former, const fs::path& folder, const std::vector<fs::path>& here) {
+  std::error_code ignored;
+  if (former.lexically_normal() == folder.lexically_normal()) return true;
+  if (fs::exists(former, ignored)) return fs::equivalent(former, folder, ignored);
+  return std::ranges::any_of(here, [&](const auto& path) {
+    return path.string().starts_with((folder / "").string()) && is_there(path);
+  });
+}
+
+void warn_of_other_folder(const fs::path& former, const fs::path& folder) {
+  detail::warn_once_of_job("ModelCheckpoint: " + former.string() + " " + folder.string(),
+                           "ModelCheckpoint: the checkpoint's were in " + former.string() +
+                               ", this run's are in " + folder.string() +
+                               ": of those only best_model_path is known");
 }
 
 }  // namespace
@@ -95,16 +130,10 @@ void ModelCheckpoint::load_state(const StateTree& state) {
     last_global_step_saved_ = state.get<std::int64_t>("last_global_step_saved");
   if (state.contains("last_due")) last_due_ = state.get<std::int64_t>("last_due");
   waits_for_validation_ = state.get<bool>("waits_for_validation");
-  const auto dirpath = state.get<std::string>("dirpath");
-  if (dirpath != dirpath_.string() && dirpath != (dirpath_ / "").string()) {
-    detail::warn_once_of_job("ModelCheckpoint: " + dirpath + " " + dirpath_.string(),
-                             "ModelCheckpoint: the checkpoint's were in " + dirpath + ", this run's are in " +
-                                 dirpath_.string() + ": of those only best_model_path is known");
-    return;
-  }
   last_model_path_ = state.get<std::string>("last_model_path");
   if (state.contains("latest")) latest_ = state.get<std::string>("latest");
   load_kept(state.get<StateTree>("best_k_models"));
+  dirpath_ = detail::without_slash(state.get<std::string>("dirpath"));  // until on_fit_start
 }
 
 // Numbered in the order of saving.
@@ -120,17 +149,32 @@ void ModelCheckpoint::load_kept(const StateTree& models) {
   }
 }
 
+// What a resumed run lists was written to the folder that dirpath_ still is. That may be this run's folder by
+// another path, or one that was moved here since; of another run's only the best is known.
+//
 // A checkpoint in memory may list a file that was never written, so rank 0 checks them for all ranks. Files
 // that a CheckpointIO keeps cannot be checked.
 void ModelCheckpoint::forget_missing(const TrainContext& context) {
+  const auto former = std::exchange(dirpath_, detail::checkpoint_folder(options_, context));
+  std::vector<fs::path*> known{&best_model_path_, &last_model_path_, &latest_};
+  for (auto& saved : kept_) known.push_back(&saved.path);
+  if (former != dirpath_) {
+    const auto here = in_folder(known, former, dirpath_);
+    const bool follows = context.is_global_zero() && is_folder_of(former, dirpath_, here);
+    if (context.strategy().communicator().broadcast_bytes(follows ? "1" : "", 0).empty()) {
+      warn_of_other_folder(former, dirpath_);
+      kept_.clear();
+      last_model_path_.clear();
+      latest_.clear();
+      return;
+    }
+    for (std::size_t i = 0; i < known.size(); ++i) *known[i] = here[i];
+  }
   if (detail::own_checkpoint_io(context.options())) return;
-  std::vector<std::filesystem::path> known{best_model_path_, last_model_path_};
-  for (const auto& saved : kept_) known.push_back(saved.path);
-  known.push_back(latest_);
   std::string missing;
-  for (const auto& path : known)
-    if (context.is_global_zero() && is_inside_dirpath(path) && !is_there(path))
-      missing += path.string() + '\n';
+  for (const auto* path : known)
+    if (context.is_global_zero() && is_inside_dirpath(*path) && !is_there(*path))
+      missing += path->string() + '\n';
   std::istringstream lines(context.strategy().communicator().broadcast_bytes(missing, 0));
   for (std::string path; std::getline(lines, path);) {
     drop(path);

@@ -7,6 +7,7 @@
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
 #include <lockstep/optim/scheduler.h>
+#include <lockstep/profilers/profiler.h>
 #include <lockstep/state/module_state.h>
 #include <lockstep/torch.h>
 #include <lockstep/train/callbacks/failure_checkpoints.h>
@@ -216,6 +217,8 @@ void keep_resume_point(const FitParts& fit) {
 
 void save_fit(const FitParts& fit, const std::filesystem::path& folder, const SaveRequest& request,
               WriteMode mode) {
+  static const Action kSave("save_checkpoint", ActionCategory::kCheckpoint);
+  const ProfileScope measured(fit.setup.profiler.get(), kSave);
   const ActivityScope saving(RankActivity::kCheckpoint);
   if (fit.checkpoints.failure == nullptr) fit.setup.strategy->check_replicas(*fit.setup.module);
   const auto [all, info] = captured(fit, weights_of(fit), request.weights_only);

@@ -11,6 +11,7 @@
 #include <lockstep/train/data_module.h>
 
 #include "base/failure_place.h"
+#include "train/logging/profiled_hook.h"
 
 namespace lockstep::detail {
 namespace {
@@ -18,8 +19,9 @@ namespace {
 void begin(const RunSetup& setup, RunData& data, const DataSource& source) {
   data.module = source.module;
   if (!data.module) return;
-  begin_stage(*data.module, setup.stage, setup.environment->local_rank(), setup.environment->global_rank(),
-              [&setup] { setup.strategy->barrier(); });
+  begin_stage(
+      *data.module, setup.stage, setup.environment->local_rank(), setup.environment->global_rank(),
+      [&setup] { setup.strategy->barrier(); }, setup.profiler.get());
 }
 
 DataPart part_of(Stage stage) {
@@ -169,7 +171,10 @@ LoaderList reopen_evaluation_data(const RunSetup& setup, const RunData& data) {
 }
 
 void close_data(const RunSetup& setup, RunData& data) {
-  if (data.module) data.module->teardown(setup.stage);
+  if (data.module) {
+    const auto measured = profiled_hook(setup.profiler.get(), kDataModuleKind, *data.module, "teardown");
+    data.module->teardown(setup.stage);
+  }
   data.module = nullptr;
 }
 
@@ -180,10 +185,14 @@ namespace lockstep {
 AnyDataModule::~AnyDataModule() = default;
 
 void detail::begin_stage(AnyDataModule& data, Stage stage, int local_rank, int global_rank,
-                         const std::function<void()>& barrier) {
+                         const std::function<void()>& barrier, Profiler* profiler) {
   const int rank = data.prepare_data_per_node() ? local_rank : global_rank;
-  if (rank == 0) in_place("prepare_data of the data module", [&] { data.prepare_data(); });
+  if (rank == 0) {
+    const auto measured = profiled_hook(profiler, kDataModuleKind, data, "prepare_data");
+    in_place("prepare_data of the data module", [&] { data.prepare_data(); });
+  }
   barrier();
+  const auto measured = profiled_hook(profiler, kDataModuleKind, data, "setup");
   in_place("setup of the data module", [&] { data.setup(stage); });
 }
 

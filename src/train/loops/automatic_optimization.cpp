@@ -65,6 +65,7 @@ Scalar AutomaticOptimization::run(const AnyBatch& batch, const Window& window, S
     if (captured_) captured_->leave_window();
     return run_micro_batch(batch, window, step);
   }
+  const auto measured = measure_.step_with_closure(window.last);
   if (optimizer().needs_closure()) return run_closures(batch, step);
   return is_captured() ? run_captured(batch, window, step) : run_micro_batch(batch, window, step);
 }
@@ -207,6 +208,7 @@ Scalar AutomaticOptimization::checked_value(const at::Tensor& loss, const StepCo
 
 void AutomaticOptimization::open_window(StepContext& step) {
   hooks_.call(hook::on_before_zero_grad, step);
+  const auto measured = measure_.zero_grad();
   setup_.module->optimizer_zero_grad(step);
 }
 
@@ -225,6 +227,7 @@ void AutomaticOptimization::backward(at::Tensor loss, const Window& window, Step
 
 void AutomaticOptimization::clip_gradients(StepContext& step) {
   hooks_.call(hook::on_before_optimizer_step, step);
+  const auto measured = measure_.clipping();
   setup_.module->configure_gradient_clipping(step, {.value = setup_.options.gradient_clip_val.value_or(0),
                                                     .algorithm = setup_.options.gradient_clip_algorithm});
 }

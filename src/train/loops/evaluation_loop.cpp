@@ -159,7 +159,7 @@ void EvaluationPass::keep(const at::Tensor& prediction) {
 
 void EvaluationPass::run_batch(const StepMeasure& measure, AnyBatch& batch) {
   StepContext step(state_, progress_.batches, batch, progress_.loader);
-  transfer(state_.setup, state_.data.module.get(), batch, step);
+  transfer(state_.setup, measure, state_.data.module.get(), batch, step);
   auto& log = state_.log;
   log.evaluation.set_batch_size(batch.size());
   state_.hooks.call(hooks_.batch_start, step);
@@ -198,7 +198,7 @@ void EvaluationPass::run_loader() {
   auto scope = hooks_.step_log;
   if (loaders_.size() > 1) scope.dataloader_idx = progress_.loader;
   const LogScopeGuard guard(state_.log, state_.log.evaluation, scope);
-  const StepMeasure measure(state_.setup, hooks_.step_name);
+  const StepMeasure measure(state_.setup, state_.data.module.get(), hooks_.step_name);
   const auto shared = between_batches_ ? batches_of_all() : 0;
   SharedForward forward(state_.setup, limit);
   AnyBatch batch;

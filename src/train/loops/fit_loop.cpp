@@ -8,6 +8,7 @@
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
 #include <lockstep/precision/grad_scaler.h>
+#include <lockstep/profilers/profiler.h>
 #include <lockstep/torch.h>
 #include <lockstep/train/callbacks/timer.h>
 
@@ -175,6 +176,7 @@ void FitLoop::call_epoch_end(bool monitors, FitPhase then) {
 }
 
 void FitLoop::run_batches() {
+  const ProfileScope measured(state_.setup.profiler.get(), "run_training_epoch");
   auto& progress = state_.progress;
   const auto stream = with_tensors(
       state_.data.train->stream(state_.setup.shard(/*pad=*/true), progress.epoch, progress.batches),
@@ -229,6 +231,7 @@ void FitLoop::finish_epoch() {
 }
 
 Scalar FitLoop::optimize(const AnyBatch& batch, const Window& window, StepContext& step) {
+  const auto measured = measure_.run_training_batch();
   if (is_automatic_) return automatic_.run(batch, window, step);
   if (!batch.empty()) return run_manual_step(state_.setup, measure_, batch, step);
   return leave_out_loss(state_.setup, state_.status.has_warned_of_no_loss, "the loader gave no batch", step);
@@ -241,7 +244,7 @@ void FitLoop::run_batch(AnyBatch& batch, std::int64_t batch_idx) {
   progress.steps_before_batch = progress.global_step;
   inject(state_.setup.options.run.fault, state_.setup.environment->global_rank(), progress.global_step);
   StepContext step(state_, batch_idx, batch);
-  transfer(state_.setup, state_.data.module.get(), batch, step);
+  transfer(state_.setup, measure_, state_.data.module.get(), batch, step);
   const auto rule = window_rule(state_.setup, !is_stream_);
   const auto window = rule.place(progress.window, micro_batch(batch_idx));
   if (!batch.empty()) state_.log.train.set_batch_size(batch.size());

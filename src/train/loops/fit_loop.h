@@ -120,7 +120,7 @@ class FitLoop {
       : state_(state),
         stop_vote_(state.setup, state.stop),
         interruption_(state.fit),
-        measure_(state.setup, "training_step"),
+        measure_(state.setup, state.data.module.get(), "training_step"),
         automatic_(state.setup, state.progress, state.hooks, state.status, measure_),
         is_automatic_(state.setup.module->automatic_optimization()) {}
 

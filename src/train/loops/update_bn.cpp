@@ -75,10 +75,11 @@ void run_forward(TrainerState& state) {
   const auto stream =
       with_tensors(state.data.train->stream(state.setup.shard(/*pad=*/true), state.progress.epoch, 0),
                    state.setup.input_conversion());
+  const StepMeasure measure(state.setup, state.data.module.get(), "training_step");
   AnyBatch batch;
   for (std::int64_t i = 0; i < num_batches && stream->next(batch); ++i) {
     StepContext step(state, i, batch);
-    transfer(state.setup, state.data.module.get(), batch, step);
+    transfer(state.setup, measure, state.data.module.get(), batch, step);
     if (batch.empty()) continue;
     log.set_batch_size(batch.size());
     const auto forward = state.setup.precision->forward_scope();

@@ -28,7 +28,8 @@ enum class Fault {
   kNoWaitForSlots,   ///< a slot is taken without asking who still uses it
   kNoWaitForOthers,  ///< a slot is read without asking whether its rank has staged the chunk
   kFinishesEarly,    ///< the chunk after the one that is finished is said to be finished, too
-  kNeverAsks         ///< a late member is waited for, whatever has become of it
+  kNeverAsks,        ///< a late member is waited for, whatever has become of it
+  kRelaysEarly       ///< the first member passes on before all have shown what they announce
 };
 
 /// What a step is.
@@ -144,12 +145,17 @@ class Places {
   }
   /// Other flags, and the same slots.
   Places(const Places& slots, Model& model)
-      : layout_(slots.layout_), lines_(slots.lines_), announcements_(slots.announcements_) {
+      : layout_(slots.layout_),
+        lines_(slots.lines_),
+        announcements_(slots.announcements_),
+        relay_(slots.relay_) {
     add_flags(slots.flags_.size(), model);
   }
 
   const Layout& layout() const { return layout_; }
   const std::vector<Flag>& flags(std::size_t rank) const { return flags_[rank]; }
+  const Flag& relayed() const { return relayed_; }
+  WordIndex relay() const { return relay_; }
   WordIndex line(std::size_t rank, std::uint64_t slot, std::size_t line) const {
     return lines_ + static_cast<WordIndex>((rank * layout_.slots + slot) * layout_.lines + line);
   }
@@ -168,6 +174,8 @@ class Places {
     for (std::size_t i = 0; i < ranks * layout_.announcements; ++i)
       words.push_back("announcement " + std::to_string(i % layout_.announcements) + " of rank " +
                       std::to_string(i / layout_.announcements));
+    relay_ = static_cast<WordIndex>(words.size());
+    words.push_back("what is passed on");
   }
 
   void add_flags(std::size_t ranks, Model& model) {
@@ -175,22 +183,23 @@ class Places {
       model.words.push_back(name);
       return static_cast<WordIndex>(model.words.size() - 1);
     };
+    const auto add_flag = [&](Flag& flag, const std::string& of) {
+      flag.value.index = add(of);
+      if (grain != Grain::kEachAccess) return;
+      flag.wakes.index = add("wakes of " + of);
+      flag.sleepers.index = add("sleepers of " + of);
+    };
     flags_.resize(ranks);
-    for (std::size_t rank = 0; rank < ranks; ++rank) {
-      for (const std::string name : {"announced", "staged", "finished"}) {
-        const auto of = name + " of rank " + std::to_string(rank);
-        auto& flag = flags_[rank].emplace_back();
-        flag.value.index = add(of);
-        if (grain != Grain::kEachAccess) continue;
-        flag.wakes.index = add("wakes of " + of);
-        flag.sleepers.index = add("sleepers of " + of);
-      }
-    }
+    for (std::size_t rank = 0; rank < ranks; ++rank)
+      for (const std::string name : {"announced", "staged", "finished"})
+        add_flag(flags_[rank].emplace_back(), name + " of rank " + std::to_string(rank));
+    add_flag(relayed_, "passed on");
   }
 
   Layout layout_;
-  WordIndex lines_ = 0, announcements_ = 0;
+  WordIndex lines_ = 0, announcements_ = 0, relay_ = 0;
   std::vector<std::vector<Flag>> flags_;  // by rank
+  Flag relayed_;
 };
 
 }  // namespace lockstep::model

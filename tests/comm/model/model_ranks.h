@@ -20,6 +20,8 @@ namespace lockstep::model {
 
 enum class CallKind {
   kMeet,
+  kMeetByHosts,    ///< the first member passes something on
+  kMeetOtherwise,  ///< likewise, but the others have come by it before
   kSum,
   kReduce,
   kReduceByRoot,
@@ -63,11 +65,14 @@ class ModelSegments : public detail::ChunkProtocol<ModelSegments<fault, grain, s
   ModelSegments(const Places<fault, grain>& places, std::vector<int> ranks, int member)
       : Base(static_cast<int>(ranks.size())), places_(places), ranks_(std::move(ranks)), member_(member) {
     for (const int rank : ranks_) flags_.push_back(places.flags(static_cast<std::size_t>(rank)));
+    relayed_ = places.relayed();
   }
 
   int rank() const { return member_; }
   int size() const { return static_cast<int>(ranks_.size()); }
   Flag& announced(int member) const { return flags_[static_cast<std::size_t>(member)][0]; }
+  Flag& relayed() const { return relayed_; }
+  WordIndex relay() const { return places_.relay(); }
   Flag& staged(int member) const { return flags_[static_cast<std::size_t>(member)][1]; }
   Flag& finished(int member) const { return flags_[static_cast<std::size_t>(member)][2]; }
 
@@ -170,6 +175,7 @@ class ModelSegments : public detail::ChunkProtocol<ModelSegments<fault, grain, s
   const Places<fault, grain>& places_;
   std::vector<int> ranks_;
   mutable std::vector<std::vector<Flag>> flags_;
+  mutable Flag relayed_;
   int member_;
 };
 
@@ -194,6 +200,9 @@ class Member {
     switch (call.kind) {
       case CallKind::kMeet:
         return meet(number);
+      case CallKind::kMeetByHosts:
+      case CallKind::kMeetOtherwise:
+        return meet_by_hosts(call, number);
       case CallKind::kSum:
       case CallKind::kReduce:
       case CallKind::kReduceByRoot:
@@ -215,21 +224,47 @@ class Member {
 
   // As ControlMesh::meet() does at a board.
   void meet(std::size_t number) {
-    const auto shown = [number](int member) { return given(member, number, 0); };
-    board_.show([&](WordIndex place) {
-      Replay::current().access({.kind = AccessKind::kStore, .word = place, .value = shown(rank())});
-    });
-    Replay::current().repeat_until([&] {
-      const bool are_all_there = board_.await_all();
-      if (!are_all_there) ask();
-      return are_all_there;
-    });
-    for (int member = 0; member < size(); ++member) {
-      if (member == rank()) continue;
-      const auto place = board_.place(member);
-      require(Replay::current().access({.kind = AccessKind::kLoad, .word = place}) == shown(member), number,
-              "announcement");
+    show(number);
+    await([this] { return board_.await_all(); });
+    compare(number);
+  }
+
+  // As ControlMesh::meet_by_hosts() does, where others look at what the first member passes on.
+  void meet_by_hosts(const Call& call, std::size_t number) {
+    show(number);
+    const auto relayed = given(0, number, 1);
+    if (rank() == 0) {
+      if (fault != Fault::kRelaysEarly) await([this] { return board_.await_all(); });
+      board_.relay([&](WordIndex place) { store(place, relayed); });
+    } else if (call.kind == CallKind::kMeetByHosts) {
+      await([this] { return board_.await_relay(); });
+      require(load(segments_.relay()) == relayed, number, "relay");
     }
+    await([this] { return board_.await_all(); });
+    compare(number);
+  }
+
+  void show(std::size_t number) {
+    board_.show([&](WordIndex place) { store(place, given(rank(), number, 0)); });
+  }
+  template <class Arrive>
+  static void await(const Arrive& arrive) {
+    Replay::current().repeat_until([&] {
+      const bool is_there = arrive();
+      if (!is_there) ask();
+      return is_there;
+    });
+  }
+  void compare(std::size_t number) {
+    for (int member = 0; member < size(); ++member)
+      if (member != rank())
+        require(load(board_.place(member)) == given(member, number, 0), number, "announcement");
+  }
+  static void store(WordIndex place, Value value) {
+    Replay::current().access({.kind = AccessKind::kStore, .word = place, .value = value});
+  }
+  static Value load(WordIndex place) {
+    return Replay::current().access({.kind = AccessKind::kLoad, .word = place});
   }
 
   void sum(const Call& call, std::size_t number) {

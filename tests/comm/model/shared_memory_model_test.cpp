@@ -99,6 +99,31 @@ TEST(SharedMemoryModel, MeetingsNeedTwoSlots) {
   expect_found(run<Fault::kNoFence, kEachAccess>("meetings without a fence", {.calls = calls}), kHang);
 }
 
+// What the first member of a host passes on lies in one place, for who reads it has read all before it.
+TEST(SharedMemoryModel, WhatIsPassedOnNeedsOnePlace) {
+  const std::vector<Call> calls(4, {CallKind::kMeetByHosts});
+  const std::vector<Call> mixed = {{CallKind::kMeetByHosts},
+                                   {CallKind::kMeetOtherwise},
+                                   {CallKind::kMeetByHosts},
+                                   {CallKind::kMeet},
+                                   {CallKind::kMeetByHosts}};
+  expect_right(run<Fault::kNone, kEachAccess>("3 meetings by hosts, 2 ranks",
+                                              {.calls = std::vector<Call>(3, {CallKind::kMeetByHosts})}));
+  for (const auto& [name, all] : {std::pair("meetings by hosts", calls), {"mixed meetings", mixed}}) {
+    expect_right(run<Fault::kNone, kWaitsAtOnce>(name + std::string(", 2 ranks"), {.calls = all}));
+    expect_right(
+        run<Fault::kNone, kWaitsAtOnce>(name + std::string(", 3 ranks"), {.ranks = 3, .calls = all}));
+  }
+  expect_right(run<Fault::kNone, kWaitsAtOnce>("a death in meetings by hosts, 3 ranks",
+                                               {.ranks = 3, .calls = mixed, .one_may_die = true}));
+  expect_found(run<Fault::kRelaysEarly, kWaitsAtOnce>("passed on before all are there", {.calls = calls}),
+               kWrong);
+  expect_found(run<Fault::kRelaysEarly, kWaitsAtOnce>("passed on before all are there, 3 ranks",
+                                                      {.ranks = 3, .calls = calls}),
+               kWrong);
+  expect_found(run<Fault::kNoFence, kEachAccess>("passed on without a fence", {.calls = calls}), kHang);
+}
+
 // Seven chunks: every slot is taken again.
 const std::vector<Call> kSums = {{CallKind::kSum, 8}, {CallKind::kSum, 2}, {CallKind::kSum, 4}};
 // Six chunks of three ranks.

@@ -23,8 +23,8 @@ enum class XlaFallback {
 
 LOCKSTEP_API std::span<const OptionName<XlaFallback>> option_names(XlaFallback);
 
-/// One process on one device of a PJRT plug-in, no group: Lightning's SingleDeviceXLAStrategy. A training
-/// step is a program that ends behind optimizer_step().
+/// One process on one device of a PJRT plug-in, or on several of them as on one, no group: Lightning's
+/// SingleDeviceXLAStrategy. A training step is a program that ends behind optimizer_step().
 struct SingleXla {
   std::filesystem::path pjrt_plugin =
       {};  ///< the plug-in's file, or cpu, cuda or tpu: the one of a package of the Python on PATH; by
@@ -32,6 +32,10 @@ struct SingleXla {
   EnumOption<XlaFallback> fallback = XlaFallback::kAuto;  ///< what operators without a lowering do
   std::filesystem::path compile_cache = {};  ///< where compiled programs are kept, off: nowhere; by default
                                              ///< LOCKSTEP_XLA_CACHE, or lockstep/xla in the user's cache
+  int devices_per_process = 1;  ///< the plug-in's devices that the process trains on, the first ones: each
+                                ///< has a copy of the model and a part of the rows of every batch, and XLA
+                                ///< puts the sums over them into the program (its SPMD partitioner), so that
+                                ///< results are those of one device
 };
 
 LOCKSTEP_API void describe(OptionVisitor& visitor, SingleXla& options);
@@ -42,6 +46,8 @@ struct Xla {
   std::filesystem::path pjrt_plugin = {};                 ///< as SingleXla's
   EnumOption<XlaFallback> fallback = XlaFallback::kAuto;  ///< as SingleXla's
   std::filesystem::path compile_cache = {};               ///< as SingleXla's
+  int devices_per_process = 1;     ///< as SingleXla's, of each rank; with several, gradients go to other
+                                   ///< ranks by the host
   bool sync_module_states = true;  ///< compare the ranks' modules at setup and make them equal to rank 0's
   bool broadcast_buffers = true;   ///< buffers follow rank 0's after every step, as under ddp
   bool find_unused_parameters = false;  ///< allows losses that leave out some parameters: ranks tell each
