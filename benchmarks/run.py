@@ -294,6 +294,8 @@ def xla_bench(bin_dir, *_):
     rows = [Row(f"{network}_{ours}_vs_{peer}", Number("ours", f"{network}/{ours}"), Number("ours", f"{network}/{peer}"))
             for network in ("mlp_s", "mlp_m", "mlp_l", "cnn", "lm_s", "lm_m", "lm_l")
             for ours, peer in (("captured", "eager"), ("captured", "eager_fused"), ("traced", "eager_fused"), ("captured", "plugin"))]
+    rows += [Row(f"buffers_{count}_captured_vs_plugin", Number("ours", f"buffers_{count}/captured"), Number("ours", f"buffers_{count}/plugin"))
+             for count in (1, 10, 30, 60)]
     return Bench("xla", programs, tuple(rows), most_rounds=1)
 
 

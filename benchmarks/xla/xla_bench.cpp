@@ -5,6 +5,7 @@
 // torch::optim::AdamW; `eager_fused`, LibTorch with our AdamW. They take turns, and the least time of the
 // rounds counts. Each gets a batch of the host and ends with the loss on the host; one thread. `plugin` is
 // the part of `captured` in which the plug-in runs the program or is waited for.
+// Networks buffers_N: steps that change N tensors of 64 elements, which is what a program costs at least.
 #include <lockstep/lockstep.h>
 
 #include <algorithm>
@@ -17,6 +18,7 @@
 
 #include <lockstep/device/accelerator.h>
 #include <lockstep/device/captured_step.h>
+#include <lockstep/device/torch_device.h>
 
 #include "device/xla_library_interface.h"
 #include "gpt.h"
@@ -68,15 +70,16 @@ struct Kind {
   const char* name;
   std::function<Network()> make;
   int steps;  ///< of a round
+  int rounds = 5;
 };
 
 const std::vector<Kind>& kinds() {
   static const std::vector<Kind> all{
-      {"mlp_s", [] { return mlp(32, 64, 128, 1); }, 2000},
-      {"mlp_m", [] { return mlp(64, 784, 256, 2); }, 300},
+      {"mlp_s", [] { return mlp(32, 64, 128, 1); }, 50, 200},
+      {"mlp_m", [] { return mlp(64, 784, 256, 2); }, 20, 50},
       {"mlp_l", [] { return mlp(256, 784, 1024, 2); }, 12},
       {"cnn", [] { return convnet(64); }, 12},
-      {"lm_s", [] { return transformer(2, 64, 32); }, 60},
+      {"lm_s", [] { return transformer(2, 64, 32); }, 10, 20},
       {"lm_m", [] { return transformer(4, 128, 64); }, 6},
       {"lm_l", [] { return transformer(4, 256, 128); }, 2},
   };
@@ -143,30 +146,68 @@ class Captured final : public Way {
   ls::CapturedStep captured_;
 };
 
-void measure(const Kind& kind, const bench::Results& results) {
-  const torch::Device xla(torch::kXLA, 0);
-  std::map<std::string, std::unique_ptr<Training>> ways;
-  ways["captured"] = std::make_unique<Captured>(kind, xla);
-  ways["traced"] = std::make_unique<Way>(kind, xla, false);
-  ways["eager"] = std::make_unique<Way>(kind, torch::kCPU, true);
-  ways["eager_fused"] = std::make_unique<Way>(kind, torch::kCPU, false);
+// Nothing but what a replay costs.
+class ManyBuffers final : public Training {
+ public:
+  explicit ManyBuffers(int count)
+      : captured_(torch::Device(torch::kXLA, 0), [this](const Tensors&) {
+          for (auto& tensor : tensors_) tensor.add_(1.0);
+          return Tensors{};
+        }) {
+    const auto on_device = torch::dtype(torch::kFloat).device(torch::kXLA);
+    for (int i = 0; i < count; ++i) tensors_.push_back(torch::zeros({64}, on_device));
+  }
+
+  double step() override {
+    captured_({});
+    ls::synchronize(torch::Device(torch::kXLA, 0));
+    return 0.0;
+  }
+
+ private:
+  Tensors tensors_;
+  ls::CapturedStep captured_;
+};
+
+using Ways = std::map<std::string, std::unique_ptr<Training>>;
+
+struct Rounds {
+  int rounds, steps;
+};
+
+void measure(const std::string& what, const Ways& ways, Rounds rounds, const bench::Results& results) {
   for (const auto& [name, way] : ways)
     for (int i = 0; i < 6; ++i) way->step();
   const auto plugin_ns = [] { return 1e9 * ls::detail::xla_figures().at("run_seconds"); };
   std::map<std::string, double> least;
-  constexpr int kRounds = 5;
-  for (int round = 0; round < kRounds; ++round) {
+  for (int round = 0; round < rounds.rounds; ++round) {
     for (const auto& [name, way] : ways) {
       const double plugin_before = plugin_ns();
       const auto begin = bench::now_ns();
-      for (int i = 0; i < kind.steps; ++i) way->step();
-      const double took = static_cast<double>(bench::now_ns() - begin) / kind.steps;
+      for (int i = 0; i < rounds.steps; ++i) way->step();
+      const double took = static_cast<double>(bench::now_ns() - begin) / rounds.steps;
       if (round > 0 && took >= least[name]) continue;
       least[name] = took;
-      if (name == "captured") least["plugin"] = (plugin_ns() - plugin_before) / kind.steps;
+      if (name == "captured") least["plugin"] = (plugin_ns() - plugin_before) / rounds.steps;
     }
   }
-  for (const auto& [name, ns] : least) results.add(std::string(kind.name) + "/" + name, ns);
+  for (const auto& [name, ns] : least) results.add(what + "/" + name, ns);
+}
+
+void measure_network(const Kind& kind, const bench::Results& results) {
+  const torch::Device xla(torch::kXLA, 0);
+  Ways ways;
+  ways["captured"] = std::make_unique<Captured>(kind, xla);
+  ways["traced"] = std::make_unique<Way>(kind, xla, false);
+  ways["eager"] = std::make_unique<Way>(kind, torch::kCPU, true);
+  ways["eager_fused"] = std::make_unique<Way>(kind, torch::kCPU, false);
+  measure(kind.name, ways, {kind.rounds, kind.steps}, results);
+}
+
+void measure_buffers(int count, const bench::Results& results) {
+  Ways ways;
+  ways["captured"] = std::make_unique<ManyBuffers>(count);
+  measure("buffers_" + std::to_string(count), ways, {200, 50}, results);
 }
 
 }  // namespace
@@ -176,6 +217,11 @@ int main(int argc, char** argv) {
   const std::vector<std::string> wanted(argv + 2, argv + argc);
   torch::set_num_threads(1);
   ls::find_accelerator("xla")->load();
+  const auto is_wanted = [&](const std::string& name) {
+    return wanted.empty() || std::ranges::count(wanted, name) > 0;
+  };
+  for (const int count : {1, 10, 30, 60})
+    if (is_wanted("buffers_" + std::to_string(count))) measure_buffers(count, results);
   for (const auto& kind : kinds())
-    if (wanted.empty() || std::ranges::count(wanted, kind.name) > 0) measure(kind, results);
+    if (is_wanted(kind.name)) measure_network(kind, results);
 }

@@ -105,7 +105,14 @@ std::shared_ptr<Buffer> Buffer::view_of(const std::shared_ptr<const Client>& cli
   return made;
 }
 
-Buffer::~Buffer() {
+Buffer::~Buffer() { free(); }
+
+void Buffer::replace(PJRT_Buffer* buffer) {
+  free();
+  buffer_ = buffer;
+}
+
+void Buffer::free() {
   for (std::size_t i = 0; i < parts(); ++i) {
     LOCKSTEP_PJRT_ARGS(PJRT_Buffer_Destroy_Args, destroy);
     destroy.buffer = get(i);

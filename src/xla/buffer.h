@@ -53,6 +53,8 @@ class Buffer {
     return partition == 0 ? buffer_ : others_[partition - 1];
   }
   Layout layout() const { return layout_; }
+  /// Takes over `buffer` in place of what it holds, of the client's only partition, which is freed.
+  void replace(PJRT_Buffer* buffer);
   /// Writes the array to `data`, of `bytes` bytes. Blocks until what makes it has run.
   /// @throws Error with the plug-in's words where that failed, or where the buffer was donated
   void read(void* data, std::size_t bytes) const;
@@ -64,6 +66,7 @@ class Buffer {
   std::uintptr_t address() const;
 
  private:
+  void free();
   std::size_t parts() const { return 1 + others_.size(); }
 
   std::shared_ptr<const Client> client_;

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <map>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -76,6 +77,7 @@ class RecordedStep final : public Capture {
     std::int64_t id;
     Value value;
     std::size_t result = 0;
+    bool is_only = true;  // nothing else becomes that result
   };
   // An argument of the program: a memory's value, an array that is always the same, or the random state.
   struct Argument {
@@ -106,9 +108,10 @@ class RecordedStep final : public Capture {
 
   void compile();
   void prepare_memory();
+  const std::shared_ptr<Buffer>& buffer_of(const Argument& argument, std::size_t place);
+  void take_results();
+  void replay_on_partitions();
   void lay_out(Memory& memory, const Argument& argument);
-  std::shared_ptr<Buffer> buffer_of(const Argument& argument, std::vector<std::int64_t>& kept,
-                                    std::size_t place) const;
 
   c10::DeviceIndex device_;
   std::unordered_map<Memory*, Input> inputs_;
@@ -120,6 +123,10 @@ class RecordedStep final : public Capture {
   std::shared_ptr<const Executable> program_;
   std::vector<Argument> arguments_;
   std::vector<Shape> shapes_;  // of the results
+  // Of the replay under way, kept so that none allocates them.
+  std::vector<PJRT_Buffer*> given_, made_;
+  std::vector<std::int64_t> kept_;
+  std::shared_ptr<Buffer> random_numbers_;
 };
 
 // An input that is written gives its memory to what it becomes.
@@ -130,6 +137,8 @@ void RecordedStep::compile() {
     output.result = static_cast<std::size_t>(found - results.begin());
     if (found == results.end()) results.push_back(output.value);
   }
+  for (auto& output : outputs_)
+    output.is_only = std::ranges::count(outputs_, output.result, &Output::result) == 1;
   for (const auto& result : results) shapes_.push_back(result.shape());
   const Plan plan(std::move(results));
   std::unordered_map<const Node*, Memory*> memory_of;
@@ -161,7 +170,8 @@ void RecordedStep::compile() {
   for (auto& input : inputs_) input.second.value = {};
 }
 
-// Somebody may have written it since the last replay, or never.
+// Somebody may have written it since the last replay, or never. What is yet to be computed of an array that
+// is overwritten comes first.
 void RecordedStep::prepare_memory() {
   bool is_pending = false;
   for (const auto& argument : arguments_) {
@@ -170,7 +180,9 @@ void RecordedStep::prepare_memory() {
     if (!memory.value) Memories::all().set(memory, made_by(kFill, {}, argument.shape));
     if (memory.value.shape() != argument.shape)
       Memories::all().set(memory, made_by(kReshape, {memory.value}, argument.shape));
-    is_pending = is_pending || !memory.value.node->buffer;
+    const auto& node = memory.value.node;
+    const bool is_read_later = argument.may_be_overwritten && node.use_count() > node->holders;
+    is_pending = is_pending || !node->buffer || is_read_later;
   }
   if (is_pending) run_graph(device_);
   for (const auto& argument : arguments_)
@@ -188,31 +200,70 @@ void RecordedStep::lay_out(Memory& memory, const Argument& argument) {
   Memories::all().set(memory, host_value(on_host, device_));
 }
 
-std::shared_ptr<Buffer> RecordedStep::buffer_of(const Argument& argument, std::vector<std::int64_t>& kept,
-                                                std::size_t place) const {
-  if (argument.memory == nullptr)
-    return argument.buffer ? argument.buffer : random_state_of(generator_, draws_, device_).node->buffer;
+// What the argument holds now. Notes where it must not be overwritten.
+const std::shared_ptr<Buffer>& RecordedStep::buffer_of(const Argument& argument, std::size_t place) {
+  if (argument.memory == nullptr) {
+    if (argument.buffer) return argument.buffer;
+    return random_numbers_ = random_state_of(generator_, draws_, device_).node->buffer;
+  }
   const auto& node = *argument.memory->value.node;
   const bool is_held_by_others = node.holders > 1 || node.is_shared;
-  if (argument.may_be_overwritten && is_held_by_others) kept.push_back(static_cast<std::int64_t>(place));
+  if (argument.may_be_overwritten && is_held_by_others) kept_.push_back(static_cast<std::int64_t>(place));
   return node.buffer;
+}
+
+// Whether nobody but the memory has its array, which can be another one then.
+bool is_alone(const Memory& memory, const Shape& shape) {
+  if (!memory.value || memory.value.node.use_count() > 1) return false;
+  const auto& node = *memory.value.node;
+  return node.is_array() && !node.is_shared && node.buffer.use_count() == 1 && node.outputs.front() == shape;
+}
+
+// In steady state the memories keep their nodes.
+void RecordedStep::take_results() {
+  std::vector<Value> shared;
+  for (const auto& output : outputs_) {
+    auto*& made = made_[output.result];
+    const auto& shape = shapes_[output.result];
+    auto* const memory = Memories::all().find(output.id);
+    if (memory != nullptr && output.is_only && is_alone(*memory, shape)) {
+      memory->value.node->buffer->replace(std::exchange(made, nullptr));
+      continue;
+    }
+    shared.resize(made_.size());
+    auto& value = shared[output.result];
+    if (made != nullptr)
+      value = array_value(std::make_shared<Buffer>(device_client(), std::exchange(made, nullptr)), shape);
+    if (memory != nullptr) Memories::all().set(*memory, value);
+  }
+}
+
+void RecordedStep::replay_on_partitions() {
+  std::vector<std::shared_ptr<Buffer>> buffers;
+  for (const auto& argument : arguments_) buffers.push_back(buffer_of(argument, buffers.size()));
+  const auto made = program_->run(device_, buffers, kept_);
+  std::vector<Value> values;
+  for (std::size_t i = 0; i < made.size(); ++i) values.push_back(array_value(made[i], shapes_[i]));
+  for (const auto& output : outputs_)
+    if (auto* const memory = Memories::all().find(output.id))
+      Memories::all().set(*memory, values[output.result]);
 }
 
 void RecordedStep::replay() {
   if (outputs_.empty()) return;
   if (!program_) compile();
   prepare_memory();
-  std::vector<std::int64_t> kept;
-  std::vector<std::shared_ptr<Buffer>> buffers;
-  buffers.reserve(arguments_.size());
-  for (const auto& argument : arguments_) buffers.push_back(buffer_of(argument, kept, buffers.size()));
-  const auto made = program_->run(device_, buffers, kept);
-  std::vector<Value> values;
-  values.reserve(made.size());
-  for (std::size_t i = 0; i < made.size(); ++i) values.push_back(array_value(made[i], shapes_[i]));
-  for (const auto& output : outputs_)
-    if (auto* const memory = Memories::all().find(output.id))
-      Memories::all().set(*memory, values[output.result]);
+  kept_.clear();
+  if (device_client()->partitions() > 1) {
+    replay_on_partitions();
+  } else {
+    given_.clear();
+    for (const auto& argument : arguments_) given_.push_back(buffer_of(argument, given_.size())->get());
+    made_.assign(shapes_.size(), nullptr);
+    program_->run(device_, given_, made_, kept_);
+    take_results();
+  }
+  random_numbers_.reset();
   ++counted().replays;
 }
 

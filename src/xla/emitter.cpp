@@ -106,9 +106,13 @@ Named Emitter::convert(const Named& array, at::ScalarType dtype) {
 Named Emitter::reshape(const Named& array, const std::vector<std::int64_t>& sizes) {
   if (array.shape.sizes == sizes) return array;
   Shape shape{sizes, array.shape.dtype};
-  return emit(
-      "stablehlo.reshape " + array.name + " : (" + type_text(array.shape) + ") -> " + type_text(shape),
-      shape);
+  auto made = array;
+  made.name =
+      emit("stablehlo.reshape " + array.name + " : (" + type_text(array.shape) + ") -> " + type_text(shape),
+           shape)
+          .name;
+  made.shape = shape;
+  return made;
 }
 
 Named Emitter::broadcast(const Named& array, const std::vector<std::int64_t>& sizes) {
@@ -140,10 +144,19 @@ Named Emitter::transpose(const Named& array, const std::vector<std::int64_t>& pe
 }
 
 Named Emitter::slice(const Named& array, std::int64_t begin, std::int64_t end) {
-  if (begin == 0 && end == array.shape.numel()) return array;
-  Shape shape{{end - begin}, array.shape.dtype};
+  const auto size = array.shape.numel();
+  auto made = begin == 0 && end == size ? array : slice(array, begin, end, 1);
+  made.whole = array.name;
+  made.whole_size = size;
+  made.begin = begin;
+  return made;
+}
+
+Named Emitter::slice(const Named& array, std::int64_t begin, std::int64_t end, std::int64_t step) {
+  const Shape shape{{(end - begin + step - 1) / step}, array.shape.dtype};
+  const auto last = step == 1 ? "" : ":" + std::to_string(step);
   return emit("stablehlo.slice " + array.name + " [" + std::to_string(begin) + ":" + std::to_string(end) +
-                  "] : (" + type_text(array.shape) + ") -> " + type_text(shape),
+                  last + "] : (" + type_text(array.shape) + ") -> " + type_text(shape),
               shape);
 }
 

@@ -14,6 +14,13 @@ namespace lockstep::xla {
 struct Named {
   std::string name = {};
   Shape shape = {};
+  /// The flat array, of `whole_size` elements, of which it is those from `begin` on, in their order; empty:
+  /// of none.
+  std::string whole = {};
+  std::int64_t whole_size = 0, begin = 0;
+  bool is_of_arena = false;  ///< what lies between it and its neighbours in `whole` is nobody's
+
+  std::int64_t end() const { return begin + shape.numel(); }
 };
 
 /// Which slices of an array are read or written. Each takes one element along `dimensions`, at the position
@@ -48,8 +55,11 @@ class Emitter {
   Named broadcast_to(const Named& array, const std::vector<std::int64_t>& sizes,
                      const std::vector<std::int64_t>& dimensions);
   Named transpose(const Named& array, const std::vector<std::int64_t>& permutation);
-  /// Elements [begin, end) of a flat array.
+  /// Elements [begin, end) of a flat array. It and its reshape() know where they come from.
   Named slice(const Named& array, std::int64_t begin, std::int64_t end);
+
+  /// Each `step`-th of them.
+  Named slice(const Named& array, std::int64_t begin, std::int64_t end, std::int64_t step);
 
   /// One behind the other along a dimension.
   Named concatenate(const std::vector<Named>& arrays, std::int64_t dimension);

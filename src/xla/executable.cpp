@@ -93,31 +93,34 @@ std::string Executable::serialize() const {
   return bytes;
 }
 
-std::vector<std::shared_ptr<Buffer>> Executable::run(int device,
-                                                     std::span<const std::shared_ptr<Buffer>> inputs,
-                                                     std::span<const std::int64_t> kept) const {
+void Executable::run(int device, std::span<PJRT_Buffer* const> inputs, std::span<PJRT_Buffer*> results,
+                     std::span<const std::int64_t> kept) const {
   rethrow_host_failure();  // the inputs may be what a program did not finish
+  PJRT_Buffer* const* const argument_list = inputs.data();
+  PJRT_Buffer** const result_list = results.data();
   LOCKSTEP_PJRT_ARGS(PJRT_ExecuteOptions, options);
   options.non_donatable_input_indices = kept.data();
   options.num_non_donatable_input_indices = kept.size();
-  if (client_->partitions() > 1) return run_on_partitions(inputs, options);
-  std::vector<PJRT_Buffer*> arguments;
-  for (const auto& input : inputs) arguments.push_back(input->get());
-  std::vector<PJRT_Buffer*> results(outputs_);
-  PJRT_Buffer* const* const argument_list = arguments.data();
-  PJRT_Buffer** const result_list = results.data();
   LOCKSTEP_PJRT_ARGS(PJRT_LoadedExecutable_Execute_Args, args);
   args.executable = loaded_;
   args.options = &options;
   args.argument_lists = &argument_list;
   args.num_devices = 1;
-  args.num_args = arguments.size();
+  args.num_args = inputs.size();
   args.output_lists = &result_list;
   args.execute_device = client_->device(device);
-  {
-    const InPlugin counted;
-    check(client_->api(), client_->api().PJRT_LoadedExecutable_Execute(&args), "run a program");
-  }
+  const InPlugin counted;
+  check(client_->api(), client_->api().PJRT_LoadedExecutable_Execute(&args), "run a program");
+}
+
+std::vector<std::shared_ptr<Buffer>> Executable::run(int device,
+                                                     std::span<const std::shared_ptr<Buffer>> inputs,
+                                                     std::span<const std::int64_t> kept) const {
+  if (client_->partitions() > 1) return run_on_partitions(inputs, kept);
+  std::vector<PJRT_Buffer*> arguments;
+  for (const auto& input : inputs) arguments.push_back(input->get());
+  std::vector<PJRT_Buffer*> results(outputs_);
+  run(device, arguments, results, kept);
   std::vector<std::shared_ptr<Buffer>> made;
   for (auto* const result : results) made.push_back(std::make_shared<Buffer>(client_, result));
   return made;
@@ -125,7 +128,11 @@ std::vector<std::shared_ptr<Buffer>> Executable::run(int device,
 
 // Each partition is given what it holds of each input, and gives a copy of each result.
 std::vector<std::shared_ptr<Buffer>> Executable::run_on_partitions(
-    std::span<const std::shared_ptr<Buffer>> inputs, const PJRT_ExecuteOptions& options) const {
+    std::span<const std::shared_ptr<Buffer>> inputs, std::span<const std::int64_t> kept) const {
+  rethrow_host_failure();
+  LOCKSTEP_PJRT_ARGS(PJRT_ExecuteOptions, options);
+  options.non_donatable_input_indices = kept.data();
+  options.num_non_donatable_input_indices = kept.size();
   const auto count = static_cast<std::size_t>(client_->partitions());
   std::vector<std::vector<PJRT_Buffer*>> arguments(count),
       results(count, std::vector<PJRT_Buffer*>(outputs_));
@@ -138,7 +145,7 @@ std::vector<std::shared_ptr<Buffer>> Executable::run_on_partitions(
   }
   LOCKSTEP_PJRT_ARGS(PJRT_LoadedExecutable_Execute_Args, args);
   args.executable = loaded_;
-  args.options = const_cast<PJRT_ExecuteOptions*>(&options);
+  args.options = &options;
   args.argument_lists = argument_lists.data();
   args.num_devices = count;
   args.num_args = inputs.size();

@@ -34,11 +34,15 @@ class Executable {
   /// @param kept  the numbers of inputs that it must not overwrite, although its text says so
   std::vector<std::shared_ptr<Buffer>> run(int device, std::span<const std::shared_ptr<Buffer>> inputs,
                                            std::span<const std::int64_t> kept = {}) const;
+  /// The same of the client's only partition, and of what the inputs hold. The results are the caller's, who
+  /// has as many places as there are.
+  void run(int device, std::span<PJRT_Buffer* const> inputs, std::span<PJRT_Buffer*> results,
+           std::span<const std::int64_t> kept) const;
 
  private:
   Executable(std::shared_ptr<const Client> client, PJRT_LoadedExecutable* loaded);
   std::vector<std::shared_ptr<Buffer>> run_on_partitions(std::span<const std::shared_ptr<Buffer>> inputs,
-                                                         const PJRT_ExecuteOptions& options) const;
+                                                         std::span<const std::int64_t> kept) const;
 
   std::shared_ptr<const Client> client_;
   PJRT_LoadedExecutable* loaded_;

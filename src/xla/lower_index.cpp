@@ -123,10 +123,30 @@ std::vector<Named> scatter_add(Call& call) {
   return {emit.reshape(add_slices(emit, flat, places, 0, source), call.out().sizes)};
 }
 
+// Of several elements for one place the last in memory stays.
+std::vector<Named> scatter_by_index(Call& call) {
+  auto& emit = call.emit;
+  const auto &self = call.tensor("self"), &indices = call.tensor("index");
+  const auto places =
+      places_by_index(emit, indices, dimension_in(call, self.shape.sizes.size()), self.shape.sizes);
+  const auto* const source = call.has("src") ? "src" : "value";
+  const auto values =
+      emit.reshape(call.operand(source, self.shape.dtype, indices.shape.sizes), {indices.shape.numel()});
+  const auto flat = emit.reshape(self, {self.shape.numel()});
+  const auto rows = as_rows(emit, places);
+  return {emit.reshape(emit.scatter(flat, rows, slices_along(flat, 0), values, /*adds=*/false),
+                       call.out().sizes)};
+}
+
 // Indices of the source's shape: LibTorch takes smaller ones, too.
 bool has_all_of_source(const Given& given) {
   return given["self"].toTensor().dim() > 0 &&
          given["index"].toTensor().sizes() == given["src"].toTensor().sizes();
+}
+
+bool puts_all_of_source(const Given& given) {
+  if (!given["reduce"].isNone() || given["self"].toTensor().dim() == 0) return false;
+  return given["index"].toTensor().numel() > 0 && (!given.has("src") || has_all_of_source(given));
 }
 
 template <const char* Direction>
@@ -190,6 +210,10 @@ std::span<const Row> index_rows() {
           .accepts = &counts_all_alike},
       Row{.name = "aten::gather", .lower = &gather_by_index, .accepts = &has_a_dimension},
       Row{.name = "aten::scatter_add", .lower = &scatter_add, .like = "self", .accepts = &has_all_of_source},
+      Row{.name = "aten::scatter",
+          .lower = &scatter_by_index,
+          .like = "self",
+          .accepts = &puts_all_of_source},
       Row{.name = "aten::tril", .lower = &triangle<kBelow>, .like = "self"},
       Row{.name = "aten::triu", .lower = &triangle<kAbove>, .like = "self"},
       Row{.name = "aten::arange", .lower = &arange, .accepts = &is_of_whole_numbers},

@@ -44,6 +44,30 @@ struct Step {
     return call.emit.apply("add", {steps[i], call.emit.constant(1.0, steps[i].shape)});
   }
 
+  // Of all parameters.
+  std::vector<Named> counts() const {
+    return renewed(steps, {}, [](const Arithmetic& all, const Named& before, const Named&) {
+      return all.add(before, all.number(1.0));
+    });
+  }
+
+  // State as `compute` makes it of what was there, and of gradients: all at once where it is an arena.
+  template <class Compute>
+  std::vector<Named> renewed(const std::vector<Named>& before, const std::vector<Named>& gradients_of,
+                             const Compute& compute) const {
+    if (const auto arena = Arena::of(before)) {
+      const auto gradient = gradients_of.empty() ? Named{} : arena->flat_of(call.emit, gradients_of);
+      const Arithmetic all(call.emit, arena->shape());
+      return arena->parts(call.emit, compute(all, arena->flat(call.emit), gradient));
+    }
+    std::vector<Named> made;
+    for (std::size_t i = 0; i < before.size(); ++i) {
+      const Arithmetic all(call.emit, before[i].shape);
+      made.push_back(compute(all, before[i], gradients_of.empty() ? Named{} : gradients_of[i]));
+    }
+    return made;
+  }
+
   // The i-th parameter as decay leaves it that goes by the learning rate alone.
   Named decayed_parameter(std::size_t i) const {
     if (!has_decay()) return parameters[i];
@@ -59,6 +83,24 @@ struct Step {
     return call.emit.select(call.emit.broadcast(is_left_out, made.shape.sizes), before, made);
   }
 
+  // The same of arrays that may lie in an arena.
+  std::vector<Named> unless_left_out(const std::vector<Named>& made, const std::vector<Named>& before) const {
+    if (!call.is_array("found_inf")) return made;
+    const auto arena = Arena::of(made), earlier = Arena::of(before);
+    if (arena && earlier && arena->matches(*earlier))
+      return arena->parts(call.emit, unless_left_out(arena->flat(call.emit), earlier->flat(call.emit)));
+    std::vector<Named> kept;
+    for (std::size_t i = 0; i < made.size(); ++i) kept.push_back(unless_left_out(made[i], before[i]));
+    return kept;
+  }
+
+  // State that was made array by array as one array, where it lies in an arena.
+  std::vector<Named> together(const std::vector<Named>& made, const std::vector<Named>& before) const {
+    const auto arena = Arena::of(before);
+    if (!arena || made.size() != before.size() || made.front().is_of_arena) return made;
+    return arena->parts(call.emit, arena->flat_of(call.emit, made));
+  }
+
   bool has_decay() const { return call.is_array("weight_decay") || call.number("weight_decay") != 0.0; }
 
   Call& call;
@@ -69,54 +111,84 @@ struct Step {
 struct Written {
   std::vector<Named> parameters = {}, first = {}, second = {}, steps = {};
 
-  std::vector<Named> all() const {
+  std::vector<Named> all(const Step& step) const {
     std::vector<Named> made = parameters;
-    for (const auto* const part : {&first, &second, &steps})
-      made.insert(made.end(), part->begin(), part->end());
+    for (const auto& part : {step.together(first, step.first), step.together(second, step.second),
+                             step.together(steps, step.steps)})
+      made.insert(made.end(), part.begin(), part.end());
     return made;
   }
 };
 
+// One number of each parameter as one array, for what is computed of them to be one operation.
+Named stacked(Emitter& emit, const std::vector<Named>& numbers) {
+  if (const auto arena = Arena::of(numbers); arena && numbers.size() > 1) {
+    const auto apart = arena->begin_of(1);
+    bool is_even = true;
+    for (std::size_t i = 0; i < numbers.size(); ++i)
+      is_even = is_even && arena->begin_of(i) == static_cast<std::int64_t>(i) * apart;
+    const auto end = arena->begin_of(numbers.size() - 1) + 1;
+    if (is_even) return emit.slice(arena->flat(emit), 0, end, apart);
+  }
+  std::vector<Named> rows;
+  for (const auto& number : numbers) rows.push_back(emit.reshape(number, {1}));
+  return emit.concatenate(rows, 0);
+}
+
+// Of the i-th parameter.
+Named number_of(Emitter& emit, const Named& numbers, std::size_t i) {
+  const auto begin = static_cast<std::int64_t>(i);
+  return emit.reshape(emit.slice(numbers, begin, begin + 1), {});
+}
+
 struct AdamNumbers {
-  Named step_size, root_of_second;
+  Named step_size, over_root_of_second;
 };
 
-// lr / (1 - beta1^n) and sqrt(1 - beta2^n) in step n.
-AdamNumbers adam_numbers(const Step& step, const Named& count) {
-  const Arithmetic one(step.call.emit, kNumber);
-  if (!step.call.flag("bias_correction")) return {step.lr(), one.number(1.0)};
-  const auto n = step.call.emit.convert(count, at::kDouble);
+// lr / (1 - beta1^n) and 1 / sqrt(1 - beta2^n) in steps n.
+AdamNumbers adam_numbers(const Step& step, const Named& counts) {
+  const Arithmetic all(step.call.emit, {counts.shape.sizes, at::kDouble});
+  const auto lr = all.spread(step.lr());
+  if (!step.call.flag("bias_correction")) return {lr, all.number(1.0)};
+  const auto n = step.call.emit.convert(counts, at::kDouble);
   const auto correction = [&](std::string_view beta) {
-    return one.sub(one.number(1.0), one.pow(step.setting(beta), n));
+    return all.sub(all.number(1.0), all.pow(all.spread(step.setting(beta)), n));
   };
-  return {one.div(step.lr(), correction("beta1")), one.sqrt(correction("beta2"))};
+  return {all.div(lr, correction("beta1")), all.div(all.number(1.0), all.sqrt(correction("beta2")))};
 }
 
 std::vector<Named> adam_step(Call& call) {
   const Step step(call);
   const double beta1 = call.number("beta1"), beta2 = call.number("beta2");
+  const bool is_decoupled = call.flag("decoupled");
+  std::vector<Named> gradients;
+  for (std::size_t i = 0; i < step.parameters.size(); ++i)
+    gradients.push_back(is_decoupled ? step.gradient(i) : step.decayed_gradient(i));
+  const auto first =
+      step.renewed(step.first, gradients, [&](const auto& all, const auto& old, const auto& gradient) {
+        return all.add(all.mul(old, beta1), all.mul(gradient, 1.0 - beta1));
+      });
+  const auto second =
+      step.renewed(step.second, gradients, [&](const auto& all, const auto& old, const auto& gradient) {
+        return all.add(all.mul(old, beta2), all.mul(all.mul(gradient, gradient), 1.0 - beta2));
+      });
+  const auto counts = step.counts();
+  const auto numbers = adam_numbers(step, stacked(call.emit, counts));
   Written written;
   for (std::size_t i = 0; i < step.parameters.size(); ++i) {
     const auto& before = step.parameters[i];
     const Arithmetic all(call.emit, before.shape);
-    const auto count = step.count(i);
-    const auto numbers = adam_numbers(step, count);
-    const bool is_decoupled = call.flag("decoupled");
-    const auto gradient = is_decoupled ? step.gradient(i) : step.decayed_gradient(i);
-    const auto first =
-        all.add(all.mul(step.first[i], all.number(beta1)), all.mul(gradient, all.number(1.0 - beta1)));
-    const auto second = all.add(all.mul(step.second[i], all.number(beta2)),
-                                all.mul(all.mul(gradient, gradient), all.number(1.0 - beta2)));
-    const auto root = all.div(all.sqrt(second), all.spread(numbers.root_of_second));
-    const auto move = all.div(first, all.add(root, all.number(call.number("eps"))));
-    const auto parameter = all.sub(is_decoupled ? step.decayed_parameter(i) : before,
-                                   all.mul(move, all.spread(numbers.step_size)));
+    const auto root =
+        all.mul(all.sqrt(second[i]), all.spread(number_of(call.emit, numbers.over_root_of_second, i)));
+    const auto move = all.div(first[i], all.add(root, all.number(call.number("eps"))));
+    const auto length = all.spread(number_of(call.emit, numbers.step_size, i));
+    const auto parameter = all.sub(is_decoupled ? step.decayed_parameter(i) : before, all.mul(move, length));
     written.parameters.push_back(step.unless_left_out(parameter, before));
-    written.first.push_back(step.unless_left_out(first, step.first[i]));
-    written.second.push_back(step.unless_left_out(second, step.second[i]));
-    written.steps.push_back(step.unless_left_out(count, step.steps[i]));
   }
-  return written.all();
+  written.first = step.unless_left_out(first, step.first);
+  written.second = step.unless_left_out(second, step.second);
+  written.steps = step.unless_left_out(counts, step.steps);
+  return written.all(step);
 }
 
 // The first step's buffer is its gradient.
@@ -149,7 +221,7 @@ std::vector<Named> sgd_step(Call& call) {
     const auto parameter = all.sub(before, all.mul(move, all.spread(step.lr())));
     written.parameters.push_back(step.unless_left_out(parameter, before));
   }
-  return written.all();
+  return written.all(step);
 }
 
 std::vector<Named> adagrad_step(Call& call) {
@@ -170,7 +242,7 @@ std::vector<Named> adagrad_step(Call& call) {
     written.first.push_back(step.unless_left_out(sum, step.first[i]));
     written.steps.push_back(step.unless_left_out(step.count(i), step.steps[i]));
   }
-  return written.all();
+  return written.all(step);
 }
 
 std::vector<Named> lion_step(Call& call) {
@@ -190,7 +262,7 @@ std::vector<Named> lion_step(Call& call) {
     written.first.push_back(step.unless_left_out(blend(beta2), step.first[i]));
     if (i < step.steps.size()) written.steps.push_back(step.unless_left_out(step.count(i), step.steps[i]));
   }
-  return written.all();
+  return written.all(step);
 }
 
 // By which Lamb moves the i-th parameter, before its trust ratio.
@@ -226,7 +298,7 @@ std::vector<Named> lamb_moments(Call& call) {
     written.second.push_back(step.unless_left_out(second, step.second[i]));
     written.steps.push_back(step.unless_left_out(step.count(i), step.steps[i]));
   }
-  auto made = written.all();
+  auto made = written.all(step);
   made.push_back(call.emit.concatenate(squares, 0));
   return made;
 }
@@ -264,14 +336,14 @@ std::vector<Named> lamb_move(Call& call) {
     const auto& before = step.parameters[i];
     const Arithmetic all(call.emit, before.shape);
     const auto numbers = adam_numbers(step, step.steps[i]);
-    const auto length = one.mul(one.mul(numbers.step_size, numbers.root_of_second),
+    const auto length = one.mul(one.div(numbers.step_size, numbers.over_root_of_second),
                                 trust_ratio(call, begin, begin + blocks[i]));
     begin += blocks[i];
     const auto update = lamb_update(step, i, step.first[i], step.second[i]);
     written.parameters.push_back(
         step.unless_left_out(all.sub(before, all.mul(update, all.spread(length))), before));
   }
-  return written.all();
+  return written.all(step);
 }
 
 }  // namespace

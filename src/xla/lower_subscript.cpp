@@ -68,9 +68,38 @@ std::vector<Named> elements_at(Call& call) {
   return {call.emit.gather(self, subscript.rows, subscript.slices, call.out())};
 }
 
+// Values for each element of a mask, or for all of them, in the dimensions of the array: in place of the one
+// along what is found there are those of the mask.
+Named spread_values(Call& call, const Named& mask, std::int64_t place, const Shape& shape) {
+  auto& emit = call.emit;
+  if (!call.is_array("values")) return call.operand("values", shape.dtype, shape.sizes);
+  const auto values = emit.convert(call.tensor("values"), shape.dtype);
+  const auto rank = static_cast<std::int64_t>(mask.shape.sizes.size());
+  const auto behind = static_cast<std::int64_t>(shape.sizes.size()) - place - rank;
+  auto sizes = values.shape.sizes;
+  const auto found = static_cast<std::int64_t>(sizes.size()) - behind - 1;
+  if (found >= 0) sizes.insert(sizes.begin() + found, static_cast<std::size_t>(rank - 1), 1);
+  return emit.broadcast(emit.reshape(values, sizes), shape.sizes);
+}
+
+std::vector<Named> put_where(Call& call) {
+  auto& emit = call.emit;
+  const auto& shape = call.out();
+  const auto mask = call.tensors("indices").front();
+  const auto place = call.integers("indices").front();
+  std::vector<std::int64_t> dimensions;
+  for (std::size_t i = 0; i < mask.shape.sizes.size(); ++i)
+    dimensions.push_back(place + static_cast<std::int64_t>(i));
+  const auto& self = call.tensor("self");
+  auto values = spread_values(call, mask, place, shape);
+  if (call.flag("accumulate")) values = emit.apply("add", {self, values});
+  return {emit.select(emit.broadcast_to(mask, shape.sizes, dimensions), values, self)};
+}
+
 // Sums of 16 bits are taken in float32. Of several values for one element the last in memory stays.
 std::vector<Named> index_put(Call& call) {
   auto& emit = call.emit;
+  if (call.tensors("indices").front().shape.dtype == at::kBool) return put_where(call);
   const bool adds = call.flag("accumulate");
   const auto& shape = call.out();
   const bool is_narrow = shape.dtype == at::kHalf || shape.dtype == at::kBFloat16;
@@ -95,8 +124,24 @@ bool is_of_positions(const Given& given) {
   return is_there && self.numel() > 0;
 }
 
+// By one mask, the same values for all that it finds: which of several goes where depends on the mask.
+bool is_of_mask(const Given& given) {
+  const auto& self = given["self"].toTensor();
+  std::vector<at::Tensor> masks;
+  std::int64_t place = 0;
+  for (const auto& index : given["indices"].toListRef()) {
+    if (index.isTensor() && index.toTensor().defined()) masks.push_back(index.toTensor());
+    if (masks.empty()) ++place;
+  }
+  if (masks.size() != 1 || masks.front().scalar_type() != at::kBool || masks.front().dim() == 0) return false;
+  if (masks.front().device() != self.device() || self.numel() == 0) return false;
+  const auto values = given["values"].toTensor();
+  const auto found = values.dim() - (self.dim() - place - masks.front().dim()) - 1;
+  return found < 0 || values.size(found) == 1;
+}
+
 bool adds_or_moves(const Given& given) {
-  return is_of_positions(given) &&
+  return (is_of_positions(given) || is_of_mask(given)) &&
          (!given["accumulate"].toBool() || given["self"].toTensor().scalar_type() != at::kBool);
 }
 

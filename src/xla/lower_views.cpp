@@ -116,25 +116,10 @@ std::vector<Named> read_strided(Call& call) {
 }
 
 std::vector<Named> write_strided(Call& call) {
-  auto& emit = call.emit;
   const auto& memory = call.input(0);
+  if (const auto write = flat_write(call)) return {with_writes(call.emit, memory, {*write})};
   const auto& values = call.input(1);
-  const auto view = view_in(call, values.shape.sizes);
-  const auto order = moving_dimensions(view);
-  if (!is_dense(view, order) || Shape{sizes_in(view, order)}.numel() != view.numel())
-    return {scatter_elements(emit, memory, view, values)};
-  // Dimensions of one element go last: they move nothing.
-  auto whole_order = order;
-  for (std::size_t i = 0; i < view.sizes.size(); ++i)
-    if (std::ranges::find(order, static_cast<std::int64_t>(i)) == order.end())
-      whole_order.push_back(static_cast<std::int64_t>(i));
-  const auto flat = emit.reshape(emit.transpose(values, whole_order), {view.numel()});
-  if (view.numel() == memory.shape.numel()) return {flat};
-  const auto begin = emit.constant(view.offset, {{}, at::kLong});
-  return {emit.emit("stablehlo.dynamic_update_slice " + memory.name + ", " + flat.name + ", " + begin.name +
-                        " : (" + type_text(memory.shape) + ", " + type_text(flat.shape) +
-                        ", tensor<i64>) -> " + type_text(memory.shape),
-                    memory.shape)};
+  return {scatter_elements(call.emit, memory, view_in(call, values.shape.sizes), values)};
 }
 
 std::vector<Named> lower_reshape(Call& call) { return {call.emit.reshape(call.input(0), call.out().sizes)}; }
@@ -146,6 +131,20 @@ std::vector<Named> lower_convert(Call& call) {
 std::vector<Named> lower_fill(Call& call) { return {call.emit.constant(0.0, call.out())}; }
 
 }  // namespace
+
+std::optional<FlatWrite> flat_write(Call& call) {
+  auto& emit = call.emit;
+  const auto& values = call.input(1);
+  const auto view = view_in(call, values.shape.sizes);
+  const auto order = moving_dimensions(view);
+  if (!is_dense(view, order) || Shape{sizes_in(view, order)}.numel() != view.numel()) return std::nullopt;
+  // Dimensions of one element go last: they move nothing.
+  auto whole_order = order;
+  for (std::size_t i = 0; i < view.sizes.size(); ++i)
+    if (std::ranges::find(order, static_cast<std::int64_t>(i)) == order.end())
+      whole_order.push_back(static_cast<std::int64_t>(i));
+  return FlatWrite{view.offset, emit.reshape(emit.transpose(values, whole_order), {view.numel()})};
+}
 
 const Row kReshape{.name = "reshape", .lower = &lower_reshape};
 const Row kConvert{.name = "convert", .lower = &lower_convert};

@@ -16,9 +16,9 @@ std::string_view without_underscore(std::string_view name) {
 
 std::unordered_map<std::string_view, const Row*> make_table() {
   std::unordered_map<std::string_view, const Row*> table;
-  for (const auto rows :
-       {activation_rows(), convolution_rows(), index_rows(), linear_rows(), loss_rows(), norm_rows(),
-        optimizer_rows(), pointwise_rows(), pool_rows(), random_rows(), reduction_rows(), subscript_rows()})
+  for (const auto rows : {activation_rows(), convolution_rows(), index_rows(), linear_rows(), loss_rows(),
+                          norm_rows(), optimizer_rows(), pointwise_rows(), pool_rows(), random_rows(),
+                          reduction_rows(), sort_rows(), subscript_rows()})
     for (const auto& row : rows) table.emplace(row.name, &row);
   return table;
 }

@@ -11,7 +11,7 @@
 
 #include <ATen/core/function_schema.h>
 
-#include "xla/emitter.h"
+#include "xla/arena.h"
 
 namespace lockstep::xla {
 
@@ -110,6 +110,7 @@ std::span<const Row> pointwise_rows();
 std::span<const Row> pool_rows();
 std::span<const Row> random_rows();
 std::span<const Row> reduction_rows();
+std::span<const Row> sort_rows();
 std::span<const Row> subscript_rows();
 
 /// The row of an operator; null where it has none. `name` as in "aten::add_".
@@ -127,5 +128,8 @@ extern const Row kFill;          ///< zeros
 extern const Row kAdvance;       ///< {seed, n} and a list: n + its number
 extern const Row kReadStrided;   ///< lists: strides, {offset}
 extern const Row kWriteStrided;  ///< inputs: flat memory, values; lists: strides, {offset}
+
+/// What kWriteStrided writes, where its elements lie one behind the other.
+std::optional<FlatWrite> flat_write(Call& call);
 
 }  // namespace lockstep::xla

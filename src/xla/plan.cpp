@@ -126,11 +126,31 @@ std::string Plan::skeleton() const {
   return structure.bytes();
 }
 
+// For each node that writes to a part of memory whether only the next such write sees what it makes: those
+// are lowered together.
+std::vector<bool> Plan::written_again() const {
+  std::vector<int> uses(nodes_.size());
+  std::vector<bool> is_written(nodes_.size());
+  for (const auto* const node : nodes_)
+    for (std::size_t i = 0; i < node->inputs.size(); ++i) {
+      const auto place = place_of(node->inputs[i]);
+      ++uses[place];
+      if (i == 0 && node->row == &kWriteStrided && nodes_[place]->row == &kWriteStrided)
+        is_written[place] = true;
+    }
+  for (const auto& result : results_) ++uses[place_of(result)];
+  for (std::size_t i = 0; i < nodes_.size(); ++i) is_written[i] = is_written[i] && uses[i] == 1;
+  return is_written;
+}
+
 std::string Plan::text(const std::vector<std::int64_t>& overwritten_by, int partitions) const {
   Emitter emit;
   std::vector<std::vector<Named>> made;
+  std::vector<std::vector<FlatWrite>> waiting(nodes_.size());  // to what is made
+  const auto is_written_again = written_again();
   std::size_t parameters = 0;
-  for (const auto* const node : nodes_) {
+  for (std::size_t place = 0; place < nodes_.size(); ++place) {
+    const auto* const node = nodes_[place];
     if (node->is_array()) {
       made.push_back({{"%p" + std::to_string(parameters++), node->outputs.front()}});
       continue;
@@ -138,7 +158,23 @@ std::string Plan::text(const std::vector<std::int64_t>& overwritten_by, int part
     std::vector<Named> inputs;
     for (const auto& input : node->inputs) inputs.push_back(made[place_of(input)][input.output]);
     Call call(emit, *node, inputs);
-    made.push_back(node->row->lower(call));
+    if (node->row != &kWriteStrided) {
+      made.push_back(node->row->lower(call));
+      continue;
+    }
+    auto writes = std::move(waiting[place_of(node->inputs[0])]);
+    if (const auto write = flat_write(call)) {
+      writes.push_back(*write);
+      made.push_back({inputs[0]});
+    } else {
+      inputs[0] = with_writes(emit, inputs[0], writes);
+      writes.clear();
+      made.push_back(node->row->lower(call));
+    }
+    if (is_written_again[place])
+      waiting[place] = std::move(writes);
+    else
+      made[place].front() = with_writes(emit, made[place].front(), writes);
   }
   std::string results, types, names;
   for (const auto& result : results_) {

@@ -29,6 +29,7 @@ class Plan {
 
  private:
   void visit(Node* root);
+  std::vector<bool> written_again() const;
   std::size_t place_of(const Value& value) const { return places_.at(value.node.get()); }
 
   std::vector<Value> results_;

@@ -11,6 +11,8 @@
 #include <elf.h>
 #include <openssl/evp.h>
 
+#include <ATen/Parallel.h>
+
 #include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
 
@@ -180,6 +182,9 @@ std::shared_ptr<const Plugin> Plugin::load(const fs::path& file) {
            "use one plug-in per process");
   // What plug-ins say of their own start goes to stderr otherwise.
   if (!env::get("TF_CPP_MIN_LOG_LEVEL")) env::set("TF_CPP_MIN_LOG_LEVEL", "3");
+  // Those for CPUs take all processors otherwise, which the ranks of a machine share.
+  if (!env::get("PJRT_NPROC") && !env::get("NPROC"))
+    env::set("PJRT_NPROC", std::to_string(at::get_num_threads()));
   const auto whole = fs::absolute(file);
   const auto& api = open(whole);
   check_version(whole, api);

@@ -104,6 +104,24 @@ TEST(XlaCapturedStep, OverwritesWhatNobodyElseHolds) {
   EXPECT_EQ(first_of(weight), 64);
 }
 
+// The array is given to the replay, which overwrites it.
+TEST(XlaCapturedStep, ComputesFirstWhatIsReadLaterOfItsMemory) {
+  const auto weight = at::ones({8}, kOptions);
+  CapturedStep step(
+      kDevice,
+      [&](const Tensors&) {
+        weight.mul_(2);
+        return Tensors{};
+      },
+      /*warm_up=*/1);
+  for (int i = 0; i < 3; ++i) step({});
+  const auto later = weight + 1;
+  step({});
+  step({});
+  EXPECT_EQ(first_of(later), 9);
+  EXPECT_EQ(first_of(weight), 32);
+}
+
 TEST(XlaCapturedStep, DrawsOtherNumbersInEachReplay) {
   auto generator = at::globalContext().defaultGenerator(kDevice);
   const auto draw = [](const Tensors& inputs) {

@@ -25,5 +25,9 @@ class TestOlderPlugin(strategies_test.StrategyTest):
         self.assertEqual(counts["steps_replayed"], 0)
 
 
+class TestLostRank(strategies_test.TestLostRank):
+    """The same where each step's program ends behind backward."""
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -63,6 +63,40 @@ std::vector<Case> found_cases(const at::Tensor& cube) {
   };
 }
 
+// What a mask finds has a size that only the device knows, so the same is put everywhere.
+TEST(XlaSubscripts, MasksPutTheSameValuesWhereTheySay) {
+  at::manual_seed(22);
+  const auto cube = normal({3, 4, 5});
+  const auto whole = cube > 0.3, rows = whole.select(2, 0), first = rows.select(1, 0), last = whole[0][0];
+  for (const bool adds : {false, true}) {
+    const Case cases[]{
+        {"x[mask] = number",
+         {cube, whole, normal({1}).sum()},
+         [=](const Tensors& t) { return with_put(t[0], {t[1]}, t[2], adds); }},
+        {"x[mask] = [1]",
+         {cube, whole, normal({1})},
+         [=](const Tensors& t) { return with_put(t[0], {t[1]}, t[2], adds); }},
+        {"x[mask of rows] = row",
+         {cube, rows, normal({5})},
+         [=](const Tensors& t) { return with_put(t[0], {t[1]}, t[2], adds); }},
+        {"x[mask of matrices] = [1, row]",
+         {cube, first, normal({1, 4, 5})},
+         [=](const Tensors& t) { return with_put(t[0], {t[1]}, t[2], adds); }},
+        {"x[:, :, mask] = [4, 1]",
+         {cube, last, normal({4, 1})},
+         [=](const Tensors& t) {
+           return with_put(t[0], {{}, {}, t[1]}, t[2], adds);
+         }},
+        {"x[:, mask] = row",
+         {cube, whole[0], normal({1})},
+         [=](const Tensors& t) {
+           return with_put(t[0], {{}, t[1]}, t[2], adds);
+         }},
+    };
+    for (const auto& tested : cases) expect_as_on_cpu(tested);
+  }
+}
+
 TEST(XlaSubscripts, FindWhatTheyDoOnTheCpu) {
   at::manual_seed(21);
   for (const auto& tested : found_cases(normal({3, 4, 5}))) {
