@@ -126,6 +126,7 @@ void take(const json& event, Ranks& ranks) {
   if (kind != "X") return;
   auto& rank = ranks[event.at("pid").get<int>()];
   const auto& name = event.at("name").get_ref<const std::string&>();
+  if (name == "run_training_epoch") return;  // has all of the steps in it, and what is between them
   const double begin_us = event.at("ts").get<double>();
   const double end_us = begin_us + std::max(0.0, event.at("dur").get<double>());
   const auto category = event.value("cat", "");
