@@ -27,6 +27,7 @@ ELSEWHERE = {
     "trainer.strategy.contiguous_gradients": "tests/strategy",
     "trainer.strategy.contiguous_memory_optimization": "tests/strategy",
     "trainer.strategy.compile_cache": "tests/xla",
+    "trainer.strategy.devices_per_process": "tests/xla",
     "trainer.strategy.cpu_checkpointing": "tests/strategy",
     "trainer.strategy.fallback": "tests/xla",
     "trainer.strategy.hysteresis": "tests/strategy",
