@@ -100,8 +100,7 @@ Expected<Devices> OptionType<Devices>::parse(std::string_view text) {
 
 std::string OptionType<Devices>::accepted() {
   return "auto, a number of devices (a number >= 1, or -1 for all of an accelerator), a list of indices, or "
-         "of "
-         "names (GPU-..., MIG-...)";
+         "of names (GPU-..., MIG-...)";
 }
 
 namespace {
