@@ -60,7 +60,8 @@ class TestSingleXla(StrategyTest):
                                  expected)
 
     def test_says_which_batches_its_devices_cannot_share(self):
-        result = self.start("odd", *SINGLE_XLA, *TWO_EACH, "--train.batch_size", 33, "--trainer.max_steps", 2)
+        result = self.start("odd", *SINGLE_XLA, *TWO_EACH, "--data.batch_size", 33, "--trainer.max_steps", 2,
+                            "--trainer.num_sanity_val_steps", 0)
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertEqual(result.stderr.count("each of the process's 2 devices computes all of a batch of 33 rows"), 1)
 
