@@ -62,10 +62,10 @@ void let_go(PJRT_Error* error, void* kept) {
 std::shared_ptr<Buffer> Buffer::copy_of(const std::shared_ptr<const Client>& client, int device,
                                         const void* data, PJRT_Buffer_Type type,
                                         std::span<const std::int64_t> sizes) {
-  auto made = std::make_shared<Buffer>(client, copied(*client, client->device(device), data, type, sizes));
+  Parts made{copied(*client, client->device(device), data, type, sizes)};
   for (std::size_t i = 1; i < static_cast<std::size_t>(client->partitions()); ++i)
-    made->others_.push_back(copied(*client, client->partition_device(i), data, type, sizes));
-  return made;
+    made.push_back(copied(*client, client->partition_device(i), data, type, sizes));
+  return std::make_shared<Buffer>(client, std::move(made));
 }
 
 std::shared_ptr<Buffer> Buffer::rows_of(const std::shared_ptr<const Client>& client, const void* data,
@@ -74,12 +74,11 @@ std::shared_ptr<Buffer> Buffer::rows_of(const std::shared_ptr<const Client>& cli
   const auto parts = static_cast<std::size_t>(client->partitions());
   std::vector<std::int64_t> share(sizes.begin(), sizes.end());
   share.front() /= client->partitions();
-  std::vector<PJRT_Buffer*> made;
+  Parts made;
   for (std::size_t i = 0; i < parts; ++i)
     made.push_back(copied(*client, client->partition_device(i),
                           static_cast<const std::byte*>(data) + i * (bytes / parts), type, share));
-  return std::make_shared<Buffer>(client, made.front(), std::vector(made.begin() + 1, made.end()),
-                                  Layout::kRows);
+  return std::make_shared<Buffer>(client, std::move(made), Layout::kRows);
 }
 
 std::shared_ptr<Buffer> Buffer::view_of(const std::shared_ptr<const Client>& client, int device,
@@ -91,7 +90,7 @@ std::shared_ptr<Buffer> Buffer::view_of(const std::shared_ptr<const Client>& cli
   args.host_buffer_semantics = PJRT_HostBufferSemantics_kImmutableZeroCopy;
   const auto& api = client->api();
   check(api, api.PJRT_Client_BufferFromHostBuffer(&args), "share an array with a device");
-  auto made = std::make_shared<Buffer>(client, args.buffer);
+  auto made = std::make_shared<Buffer>(client, Parts{args.buffer});
   LOCKSTEP_PJRT_ARGS(PJRT_Event_OnReady_Args, ready);
   ready.event = args.done_with_host_buffer;
   ready.callback = &let_go;
@@ -107,15 +106,15 @@ std::shared_ptr<Buffer> Buffer::view_of(const std::shared_ptr<const Client>& cli
 
 Buffer::~Buffer() { free(); }
 
-void Buffer::replace(PJRT_Buffer* buffer) {
+void Buffer::replace(Parts parts) {
   free();
-  buffer_ = buffer;
+  parts_ = std::move(parts);
 }
 
 void Buffer::free() {
-  for (std::size_t i = 0; i < parts(); ++i) {
+  for (auto* const part : parts_) {
     LOCKSTEP_PJRT_ARGS(PJRT_Buffer_Destroy_Args, destroy);
-    destroy.buffer = get(i);
+    destroy.buffer = part;
     take_message(client_->api(), client_->api().PJRT_Buffer_Destroy(&destroy));
   }
 }
@@ -124,27 +123,27 @@ void Buffer::free() {
 void Buffer::read(void* data, std::size_t bytes) const {
   if (bytes == 0) return wait();
   const InPlugin counted;
-  if (layout_ == Layout::kCopies) return read_part(client_->api(), buffer_, data, bytes);
-  const auto part = bytes / parts();
-  for (std::size_t i = 0; i < parts(); ++i)
-    read_part(client_->api(), get(i), static_cast<std::byte*>(data) + i * part, part);
+  if (layout_ == Layout::kCopies) return read_part(client_->api(), parts_.front(), data, bytes);
+  const auto share = bytes / parts_.size();
+  for (std::size_t i = 0; i < parts_.size(); ++i)
+    read_part(client_->api(), parts_[i], static_cast<std::byte*>(data) + i * share, share);
 }
 
 void Buffer::wait() const {
   const InPlugin counted;
-  for (std::size_t i = 0; i < parts(); ++i) wait_for_part(client_->api(), get(i));
+  for (auto* const part : parts_) wait_for_part(client_->api(), part);
 }
 
 bool Buffer::is_donated() const {
   LOCKSTEP_PJRT_ARGS(PJRT_Buffer_IsDeleted_Args, args);
-  args.buffer = buffer_;
+  args.buffer = parts_.front();
   check(client_->api(), client_->api().PJRT_Buffer_IsDeleted(&args), "look at an array");
   return args.is_deleted;
 }
 
 std::uintptr_t Buffer::address() const {
   LOCKSTEP_PJRT_ARGS(PJRT_Buffer_UnsafePointer_Args, args);
-  args.buffer = buffer_;
+  args.buffer = parts_.front();
   check(client_->api(), client_->api().PJRT_Buffer_UnsafePointer(&args), "find an array");
   return args.buffer_pointer;
 }

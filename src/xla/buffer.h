@@ -4,7 +4,9 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <vector>
+#include <utility>
+
+#include <c10/util/SmallVector.h>
 
 #include "xla/client.h"
 
@@ -21,11 +23,12 @@ enum class Layout {
 
 class Buffer {
  public:
-  /// Takes over `buffer`, of the client's only partition, or of its first.
-  /// @param others  of further partitions
-  Buffer(std::shared_ptr<const Client> client, PJRT_Buffer* buffer, std::vector<PJRT_Buffer*> others = {},
-         Layout layout = Layout::kCopies)
-      : client_(std::move(client)), buffer_(buffer), others_(std::move(others)), layout_(layout) {}
+  /// What each of the client's partitions holds, of which there is mostly one.
+  using Parts = c10::SmallVector<PJRT_Buffer*, 1>;
+
+  /// Takes over `parts`.
+  Buffer(std::shared_ptr<const Client> client, Parts parts, Layout layout = Layout::kCopies)
+      : client_(std::move(client)), parts_(std::move(parts)), layout_(layout) {}
   ~Buffer();
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
@@ -48,13 +51,10 @@ class Buffer {
                                          const void* data, PJRT_Buffer_Type type,
                                          std::span<const std::int64_t> sizes, std::shared_ptr<void> owner);
 
-  /// What a partition holds.
-  PJRT_Buffer* get(std::size_t partition = 0) const {
-    return partition == 0 ? buffer_ : others_[partition - 1];
-  }
+  const Parts& parts() const { return parts_; }
   Layout layout() const { return layout_; }
-  /// Takes over `buffer` in place of what it holds, of the client's only partition, which is freed.
-  void replace(PJRT_Buffer* buffer);
+  /// Takes over `parts`, of the same layout, in place of what it holds, which is freed.
+  void replace(Parts parts);
   /// Writes the array to `data`, of `bytes` bytes. Blocks until what makes it has run.
   /// @throws Error with the plug-in's words where that failed, or where the buffer was donated
   void read(void* data, std::size_t bytes) const;
@@ -67,11 +67,9 @@ class Buffer {
 
  private:
   void free();
-  std::size_t parts() const { return 1 + others_.size(); }
 
   std::shared_ptr<const Client> client_;
-  PJRT_Buffer* buffer_;
-  std::vector<PJRT_Buffer*> others_;
+  Parts parts_;
   Layout layout_;
 };
 

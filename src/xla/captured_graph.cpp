@@ -110,7 +110,6 @@ class RecordedStep final : public Capture {
   void prepare_memory();
   const std::shared_ptr<Buffer>& buffer_of(const Argument& argument, std::size_t place);
   void take_results();
-  void replay_on_partitions();
   void lay_out(Memory& memory, const Argument& argument);
 
   c10::DeviceIndex device_;
@@ -124,7 +123,7 @@ class RecordedStep final : public Capture {
   std::vector<Argument> arguments_;
   std::vector<Shape> shapes_;  // of the results
   // Of the replay under way, kept so that none allocates them.
-  std::vector<PJRT_Buffer*> given_, made_;
+  ArrayLists given_, made_;
   std::vector<std::int64_t> kept_;
   std::shared_ptr<Buffer> random_numbers_;
 };
@@ -162,6 +161,8 @@ void RecordedStep::compile() {
                           .may_be_overwritten = overwritten.back() >= 0});
   }
   program_ = program_of(plan, overwritten);
+  given_ = ArrayLists(device_client()->partitions(), arguments_.size());
+  made_ = ArrayLists(device_client()->partitions(), shapes_.size());
   // Memory that is read only by what nobody holds any more is not kept.
   std::erase_if(inputs_, [&](const auto& input) {
     return std::ranges::none_of(arguments_, [&](const auto& used) { return used.memory == input.first; });
@@ -216,37 +217,26 @@ const std::shared_ptr<Buffer>& RecordedStep::buffer_of(const Argument& argument,
 bool is_alone(const Memory& memory, const Shape& shape) {
   if (!memory.value || memory.value.node.use_count() > 1) return false;
   const auto& node = *memory.value.node;
-  return node.is_array() && !node.is_shared && node.buffer.use_count() == 1 && node.outputs.front() == shape;
+  return node.is_array() && !node.is_shared && node.layout == Layout::kCopies &&
+         node.buffer.use_count() == 1 && node.outputs.front() == shape;
 }
 
 // In steady state the memories keep their nodes.
 void RecordedStep::take_results() {
-  std::vector<Value> shared;
+  std::vector<Value> values;
   for (const auto& output : outputs_) {
-    auto*& made = made_[output.result];
     const auto& shape = shapes_[output.result];
     auto* const memory = Memories::all().find(output.id);
     if (memory != nullptr && output.is_only && is_alone(*memory, shape)) {
-      memory->value.node->buffer->replace(std::exchange(made, nullptr));
+      memory->value.node->buffer->replace(made_.take(output.result));
       continue;
     }
-    shared.resize(made_.size());
-    auto& value = shared[output.result];
-    if (made != nullptr)
-      value = array_value(std::make_shared<Buffer>(device_client(), std::exchange(made, nullptr)), shape);
+    values.resize(shapes_.size());
+    auto& value = values[output.result];
+    if (!value)
+      value = array_value(std::make_shared<Buffer>(device_client(), made_.take(output.result)), shape);
     if (memory != nullptr) Memories::all().set(*memory, value);
   }
-}
-
-void RecordedStep::replay_on_partitions() {
-  std::vector<std::shared_ptr<Buffer>> buffers;
-  for (const auto& argument : arguments_) buffers.push_back(buffer_of(argument, buffers.size()));
-  const auto made = program_->run(device_, buffers, kept_);
-  std::vector<Value> values;
-  for (std::size_t i = 0; i < made.size(); ++i) values.push_back(array_value(made[i], shapes_[i]));
-  for (const auto& output : outputs_)
-    if (auto* const memory = Memories::all().find(output.id))
-      Memories::all().set(*memory, values[output.result]);
 }
 
 void RecordedStep::replay() {
@@ -254,15 +244,9 @@ void RecordedStep::replay() {
   if (!program_) compile();
   prepare_memory();
   kept_.clear();
-  if (device_client()->partitions() > 1) {
-    replay_on_partitions();
-  } else {
-    given_.clear();
-    for (const auto& argument : arguments_) given_.push_back(buffer_of(argument, given_.size())->get());
-    made_.assign(shapes_.size(), nullptr);
-    program_->run(device_, given_, made_, kept_);
-    take_results();
-  }
+  for (std::size_t i = 0; i < arguments_.size(); ++i) given_.set(i, *buffer_of(arguments_[i], i));
+  program_->run(device_, given_, made_, kept_);
+  take_results();
   random_numbers_.reset();
   ++counted().replays;
 }

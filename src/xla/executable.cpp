@@ -1,6 +1,7 @@
 #include "xla/executable.h"
 
 #include <cstdint>
+#include <utility>
 
 #include "xla/host_failure.h"
 
@@ -31,6 +32,23 @@ std::string compile_options(int partitions) {
   options += build;
   if (partitions == 1) put(options, 4, 1);
   return options;
+}
+
+ArrayLists::ArrayLists(int devices, std::size_t arrays)
+    : arrays_(arrays), places_(static_cast<std::size_t>(devices) * arrays) {
+  for (int device = 0; device < devices; ++device)
+    lists_.push_back(places_.data() + static_cast<std::size_t>(device) * arrays);
+}
+
+void ArrayLists::set(std::size_t array, const Buffer& buffer) {
+  for (std::size_t device = 0; device < lists_.size(); ++device)
+    lists_[device][array] = buffer.parts()[device];
+}
+
+Buffer::Parts ArrayLists::take(std::size_t array) {
+  Buffer::Parts parts;
+  for (auto* const list : lists_) parts.push_back(std::exchange(list[array], nullptr));
+  return parts;
 }
 
 Executable::Executable(std::shared_ptr<const Client> client, PJRT_LoadedExecutable* loaded)
@@ -93,22 +111,20 @@ std::string Executable::serialize() const {
   return bytes;
 }
 
-void Executable::run(int device, std::span<PJRT_Buffer* const> inputs, std::span<PJRT_Buffer*> results,
+void Executable::run(int device, const ArrayLists& inputs, const ArrayLists& results,
                      std::span<const std::int64_t> kept) const {
   rethrow_host_failure();  // the inputs may be what a program did not finish
-  PJRT_Buffer* const* const argument_list = inputs.data();
-  PJRT_Buffer** const result_list = results.data();
   LOCKSTEP_PJRT_ARGS(PJRT_ExecuteOptions, options);
   options.non_donatable_input_indices = kept.data();
   options.num_non_donatable_input_indices = kept.size();
   LOCKSTEP_PJRT_ARGS(PJRT_LoadedExecutable_Execute_Args, args);
   args.executable = loaded_;
   args.options = &options;
-  args.argument_lists = &argument_list;
-  args.num_devices = 1;
-  args.num_args = inputs.size();
-  args.output_lists = &result_list;
-  args.execute_device = client_->device(device);
+  args.argument_lists = inputs.lists().data();
+  args.num_devices = inputs.lists().size();
+  args.num_args = inputs.arrays();
+  args.output_lists = results.lists().data();
+  if (client_->partitions() == 1) args.execute_device = client_->device(device);
   const InPlugin counted;
   check(client_->api(), client_->api().PJRT_LoadedExecutable_Execute(&args), "run a program");
 }
@@ -116,50 +132,12 @@ void Executable::run(int device, std::span<PJRT_Buffer* const> inputs, std::span
 std::vector<std::shared_ptr<Buffer>> Executable::run(int device,
                                                      std::span<const std::shared_ptr<Buffer>> inputs,
                                                      std::span<const std::int64_t> kept) const {
-  if (client_->partitions() > 1) return run_on_partitions(inputs, kept);
-  std::vector<PJRT_Buffer*> arguments;
-  for (const auto& input : inputs) arguments.push_back(input->get());
-  std::vector<PJRT_Buffer*> results(outputs_);
-  run(device, arguments, results, kept);
+  ArrayLists given(client_->partitions(), inputs.size()), results(client_->partitions(), outputs_);
+  for (std::size_t i = 0; i < inputs.size(); ++i) given.set(i, *inputs[i]);
+  run(device, given, results, kept);
   std::vector<std::shared_ptr<Buffer>> made;
-  for (auto* const result : results) made.push_back(std::make_shared<Buffer>(client_, result));
-  return made;
-}
-
-// Each partition is given what it holds of each input, and gives a copy of each result.
-std::vector<std::shared_ptr<Buffer>> Executable::run_on_partitions(
-    std::span<const std::shared_ptr<Buffer>> inputs, std::span<const std::int64_t> kept) const {
-  rethrow_host_failure();
-  LOCKSTEP_PJRT_ARGS(PJRT_ExecuteOptions, options);
-  options.non_donatable_input_indices = kept.data();
-  options.num_non_donatable_input_indices = kept.size();
-  const auto count = static_cast<std::size_t>(client_->partitions());
-  std::vector<std::vector<PJRT_Buffer*>> arguments(count),
-      results(count, std::vector<PJRT_Buffer*>(outputs_));
-  std::vector<PJRT_Buffer* const*> argument_lists;
-  std::vector<PJRT_Buffer**> result_lists;
-  for (std::size_t i = 0; i < count; ++i) {
-    for (const auto& input : inputs) arguments[i].push_back(input->get(i));
-    argument_lists.push_back(arguments[i].data());
-    result_lists.push_back(results[i].data());
-  }
-  LOCKSTEP_PJRT_ARGS(PJRT_LoadedExecutable_Execute_Args, args);
-  args.executable = loaded_;
-  args.options = &options;
-  args.argument_lists = argument_lists.data();
-  args.num_devices = count;
-  args.num_args = inputs.size();
-  args.output_lists = result_lists.data();
-  {
-    const InPlugin counted;
-    check(client_->api(), client_->api().PJRT_LoadedExecutable_Execute(&args), "run a program");
-  }
-  std::vector<std::shared_ptr<Buffer>> made;
-  for (std::size_t i = 0; i < outputs_; ++i) {
-    std::vector<PJRT_Buffer*> others;
-    for (std::size_t part = 1; part < count; ++part) others.push_back(results[part][i]);
-    made.push_back(std::make_shared<Buffer>(client_, results.front()[i], std::move(others)));
-  }
+  for (std::size_t i = 0; i < outputs_; ++i)
+    made.push_back(std::make_shared<Buffer>(client_, results.take(i)));
   return made;
 }
 

@@ -12,6 +12,30 @@
 
 namespace lockstep::xla {
 
+/// What a program takes or gives: a list of arrays for each device that it runs on, in the form that PJRT
+/// takes. Whoever runs a program again and again keeps it, and nothing is allocated then.
+class ArrayLists {
+ public:
+  ArrayLists() = default;
+  /// Places for `arrays` arrays of each of `devices` devices.
+  ArrayLists(int devices, std::size_t arrays);
+  ArrayLists(ArrayLists&&) = default;
+  ArrayLists& operator=(ArrayLists&&) = default;
+
+  std::size_t arrays() const { return arrays_; }
+  /// Puts in what `buffer`, which stays the owner, holds on each device.
+  void set(std::size_t array, const Buffer& buffer);
+  /// Takes out what a program has given, which belongs to the caller.
+  Buffer::Parts take(std::size_t array);
+  /// One list for each device.
+  std::span<PJRT_Buffer** const> lists() const { return lists_; }
+
+ private:
+  std::size_t arrays_ = 0;
+  std::vector<PJRT_Buffer*> places_;  ///< those of a device one after the other
+  std::vector<PJRT_Buffer**> lists_;
+};
+
 class Executable {
  public:
   /// Compiles StableHLO in its textual form, whose function main takes and gives arrays, for one device of
@@ -29,20 +53,17 @@ class Executable {
 
   /// The compiled program as bytes. @throws Error where the plug-in cannot
   std::string serialize() const;
-  /// Runs it on the device of that number, where all inputs are. Does not block where the plug-in works in
-  /// the background: an error may come when a result is read.
+  /// Runs it on the device of that number, where all inputs are, or on the client's partitions. Does not
+  /// block where the plug-in works in the background: an error may come when a result is read.
   /// @param kept  the numbers of inputs that it must not overwrite, although its text says so
   std::vector<std::shared_ptr<Buffer>> run(int device, std::span<const std::shared_ptr<Buffer>> inputs,
                                            std::span<const std::int64_t> kept = {}) const;
-  /// The same of the client's only partition, and of what the inputs hold. The results are the caller's, who
-  /// has as many places as there are.
-  void run(int device, std::span<PJRT_Buffer* const> inputs, std::span<PJRT_Buffer*> results,
+  /// The same, of lists that the caller keeps. The results are to be taken out.
+  void run(int device, const ArrayLists& inputs, const ArrayLists& results,
            std::span<const std::int64_t> kept) const;
 
  private:
   Executable(std::shared_ptr<const Client> client, PJRT_LoadedExecutable* loaded);
-  std::vector<std::shared_ptr<Buffer>> run_on_partitions(std::span<const std::shared_ptr<Buffer>> inputs,
-                                                         std::span<const std::int64_t> kept) const;
 
   std::shared_ptr<const Client> client_;
   PJRT_LoadedExecutable* loaded_;

@@ -26,7 +26,7 @@ Tensors in_rows(const Tensors& tensors) {
 
 std::vector<std::int64_t> sizes_in(const Buffer& buffer, std::int64_t partition) {
   LOCKSTEP_PJRT_ARGS(PJRT_Buffer_Dimensions_Args, args);
-  args.buffer = buffer.get(static_cast<std::size_t>(partition));
+  args.buffer = buffer.parts()[static_cast<std::size_t>(partition)];
   const auto& api = device_client()->api();
   check(api, api.PJRT_Buffer_Dimensions(&args), "look at an array");
   return {args.dims, args.dims + args.num_dims};
