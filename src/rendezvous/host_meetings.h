@@ -32,7 +32,7 @@ namespace lockstep::rendezvous {
 
 /// What a rank has announced in such groups, whom it has told of it itself, and what others tell. Not
 /// thread-safe, but for send_bundle().
-class HostMeetings {
+class LOCKSTEP_API HostMeetings {
  public:
   /// Of rank `rank`. Borrows the others.
   HostMeetings(int rank, PeerLinks& links, Meetings& meetings)

@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include <lockstep/base/export.h>
 #include <lockstep/base/unique_fd.h>
 
 #include "base/sockets.h"
@@ -42,7 +43,7 @@ class Connection {
   std::string unparsed_;
 };
 
-class PeerLinks {
+class LOCKSTEP_API PeerLinks {
  public:
   /// Takes over connected sockets, by rank; none at the own place.
   explicit PeerLinks(std::vector<UniqueFd> sockets);

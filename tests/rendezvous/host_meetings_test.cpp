@@ -425,5 +425,33 @@ TEST(HostMeetings, KeepNothingOfGroupsThatAreOver) {
   EXPECT_THAT(errors, Each(IsEmpty()));
 }
 
+// A first rank has passed on what a rank that was late tells itself then, in this meeting and before the
+// next.
+TEST(HostMeetings, ForgetWhatComesAfterTheyHaveMet) {
+  rendezvous::PeerLinks links(std::vector<UniqueFd>(4));
+  rendezvous::Meetings meetings(1);
+  rendezvous::HostMeetings by_hosts(1, links, meetings);
+  HostMemory memory(2);
+  const Failing nothing;
+  ThreadBoard board(memory, 0, 1, nothing);
+  const Hosts hosts{
+      .board = &board, .here = {0, 1}, .elsewhere = {2, 3}, .first_ranks = {2}, .most_payload = 100};
+  by_hosts.open(1, hosts);
+  const std::vector<int> members = {0, 1, 2, 3};
+  const rendezvous::Meeting first{
+      .announcement = op(3, 1, 1), .members = members, .board = &board, .hosts = &hosts};
+  by_hosts.show(first);
+  EXPECT_THAT(by_hosts.to_be_told(first), ::testing::ElementsAre(2, 3));
+  by_hosts.finish(first);
+
+  const auto tell = [&](Number sequence) {
+    by_hosts.receive(
+        2, {.header = header_of(rendezvous::MessageKind::kAnnounce, "", op(3, 1, sequence)), .payload = {}});
+    return meetings.inbox().find(1, 2, sequence) != nullptr;
+  };
+  EXPECT_FALSE(tell(1));
+  EXPECT_TRUE(tell(2));
+}
+
 }  // namespace
 }  // namespace lockstep
