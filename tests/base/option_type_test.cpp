@@ -46,9 +46,9 @@ TEST(OptionType, RefusesWhatIsNoValue) {
   expect_refused<int>({"", "x", "1x", " 1", "1.0", "1e3", "2147483648", "0x10"});
   expect_refused<std::uint64_t>({"-1", "18446744073709551616"});
   expect_refused<double>({"", "nan", "inf", "-inf", ".nan", "1e999", "1,5", "x"});
-  expect_refused<milliseconds>(
-      {"", "30", "s", "5 s", "5x", "00:30", "1:2:3:4:5", "00:-1:00", "::", "1e3s", "99999999999d", "nans",
-       "1 day", "1 day, 2", "{hour: 1}", "{hours}", "{hours: x}", "{hours: 1h}"});
+  expect_refused<milliseconds>({"", "30", "s", "5 s", "5x", "00:30", "1:2:3:4:5", "00:-1:00", "::", "1e3s",
+                                "99999999999d", "nans", "1 day", "1 day, 2", "{hour: 1}", "{hours}",
+                                "{hours: x}", "{hours: 1h}"});
   expect_refused<demo::Mode>({"", "fas"});
 }
 
