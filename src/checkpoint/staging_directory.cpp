@@ -35,7 +35,7 @@ fs::path target_of(const fs::path& folder) {
 }
 
 // The replaced folder is removed at the end: that may only be a checkpoint.
-void check_may_be_replaced(const fs::path& there, const fs::path& target) {
+void check_replaceable(const fs::path& there, const fs::path& target) {
   if (there.empty()) return;
   std::error_code failure;
   const auto status = fs::symlink_status(there, failure);
@@ -48,7 +48,7 @@ void check_may_be_replaced(const fs::path& there, const fs::path& target) {
     return;
   throw IoError("checkpoint", {.what = "checkpoint " + target.string() + " cannot be written",
                                .expected = "a checkpoint, an empty folder, or nothing of that name",
-                               .got = "something else"});
+                               .got = fs::is_directory(status) ? "a folder with other content" : "a file"});
 }
 
 // ENOTDIR: a link has the name.
@@ -63,8 +63,10 @@ bool exchange(const fs::path& one, const fs::path& other) {
 
 }  // namespace
 
+void check_may_be_saved_to(const fs::path& target) { check_replaceable(target, target); }
+
 StagingDirectory::StagingDirectory(const fs::path& target) : target_(target_of(target)) {
-  check_may_be_replaced(target_, target_);
+  check_replaceable(target_, target_);
   create_folders(target_.parent_path());
   restore_older(target_);
   remove_drafts(target_);
@@ -86,7 +88,7 @@ void StagingDirectory::commit() {
   const auto obsolete = siblings(target_, kOlder);  // removed when this one has its name; later ones are not
   const auto replaced = put_in_place();
   try {
-    check_may_be_replaced(replaced, target_);  // another process may have created it since
+    check_replaceable(replaced, target_);  // another process may have created it since
     sync_folder(target_.parent_path());
   } catch (const IoError& error) {
     put_back(replaced);  // the previous checkpoint is there again when saving fails

@@ -43,6 +43,10 @@ class LOCKSTEP_API StagingDirectory {
   UniqueFd replaced_lock_;  // of the folder that had the name before
 };
 
+/// For before a run: whether a checkpoint may take the name `target`. @throws IoError when something other
+/// than a checkpoint has it
+void check_may_be_saved_to(const std::filesystem::path& target);
+
 /// Removes `folder` with its content; logs what cannot be removed.
 void remove_or_warn(const std::filesystem::path& folder);
 

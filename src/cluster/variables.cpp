@@ -8,6 +8,7 @@
 #include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
 
+#include "base/host_name.h"
 #include "base/sockets.h"
 
 namespace lockstep::cluster {
@@ -71,8 +72,8 @@ std::optional<int> read_local_world_size(const Source& set_by) {
 
 std::string require_address(const Source& set_by) {
   const auto text = env::get("MASTER_ADDR");
-  if (text && !text->empty()) return without_brackets(*text);
-  refuse("MASTER_ADDR", set_by, "a host name or address", text);
+  if (text && may_be_host(without_brackets(*text))) return without_brackets(*text);
+  refuse("MASTER_ADDR", set_by, kHostForm, text);
 }
 
 std::string read_address(const Source& set_by, const std::string& fallback) {

@@ -94,10 +94,13 @@ bool uses_disk(const Config& c) {
 }
 
 bool has_odd_blocks(const Config& c) {
-  return uses_disk(c) && (c.aio.block_size % 4096 != 0 || c.aio.block_size > (std::int64_t{1} << 30));
+  const auto bytes = c.aio.block_size;
+  return uses_disk(c) && (bytes < 1 || bytes % 4096 != 0 || bytes > (std::int64_t{1} << 30));
 }
 
-bool has_deep_queue(const Config& c) { return uses_disk(c) && c.aio.queue_depth > 4096; }
+bool has_odd_queue(const Config& c) {
+  return uses_disk(c) && (c.aio.queue_depth < 1 || c.aio.queue_depth > 4096);
+}
 
 /// Whether parameters have another type than fp16 and bf16 say.
 bool has_other_param_dtype(const Config& c) {
@@ -156,7 +159,7 @@ const std::vector<Rule>& rules() {
        },
        "a folder"},
       {{"aio.block_size"}, has_odd_blocks, "bytes, a multiple of 4096 up to 1073741824, for device nvme"},
-      {{"aio.queue_depth"}, has_deep_queue, "1 to 4096 for device nvme"},
+      {{"aio.queue_depth"}, has_odd_queue, "1 to 4096 for device nvme"},
       {{"prescale_gradients", "zero_optimization.reduce_scatter", kStage},
        [](const Config& c) {
          const auto& z = c.zero_optimization;

@@ -64,9 +64,9 @@ std::span<const OptionName<Dtype>> option_names(Dtype) {
 }
 
 void describe(OptionVisitor& v, Aio& o) {
-  v.field("block_size", o.block_size, "Bytes of one access to the disk", at_least(1));
-  v.field("queue_depth", o.queue_depth, "Accesses in progress at a time", at_least(1));
-  v.field("intra_op_parallelism", o.intra_op_parallelism, "Threads of one transfer", at_least(1));
+  v.field("block_size", o.block_size, "Bytes of one access to the disk");
+  v.field("queue_depth", o.queue_depth, "Accesses in progress at a time");
+  v.field("intra_op_parallelism", o.intra_op_parallelism, "Threads of one transfer");
   v.field("single_submit", o.single_submit, "Submit accesses one by one");
   v.field("overlap_events", o.overlap_events, "Submit accesses while others complete");
   v.field("use_gds", o.use_gds, "Transfer between disk and GPU directly");
@@ -78,8 +78,7 @@ void describe(OptionVisitor& v, ActivationCheckpointing& o) {
   v.field("cpu_checkpointing", o.cpu_checkpointing, "Store activations on the CPU");
   v.field("contiguous_memory_optimization", o.contiguous_memory_optimization,
           "Store activations in contiguous memory");
-  v.field("number_checkpoints", o.number_checkpoints, "Number of segments that are checkpointed",
-          at_least(0));
+  v.field("number_checkpoints", o.number_checkpoints, "Number of segments that are checkpointed");
   v.field("synchronize_checkpoint_boundary", o.synchronize_checkpoint_boundary,
           "Wait for the device at each segment");
   v.field("profile", o.profile, "Measure each segment");
@@ -87,11 +86,10 @@ void describe(OptionVisitor& v, ActivationCheckpointing& o) {
 
 void describe(OptionVisitor& v, FlopsProfiler& o) {
   v.field("enabled", o.enabled, "Count operations; turns wall_clock_breakdown on");
-  v.field("recompute_fwd_factor", o.recompute_fwd_factor, "Share of forward that backward repeats",
-          at_least(0));
-  v.field("profile_step", o.profile_step, "Steps before the one that is measured", at_least(0));
+  v.field("recompute_fwd_factor", o.recompute_fwd_factor, "Share of forward that backward repeats");
+  v.field("profile_step", o.profile_step, "Steps before the one that is measured; below 0: none is");
   v.field("module_depth", o.module_depth, "Levels of modules that are shown; -1: all");
-  v.field("top_modules", o.top_modules, "Modules shown for each level", at_least(1));
+  v.field("top_modules", o.top_modules, "Modules shown for each level; 0: none");
   v.field("detailed", o.detailed, "Show each module");
   v.field("output_file", o.output_file, "File instead of standard output");
 }

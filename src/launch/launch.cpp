@@ -17,6 +17,7 @@
 #include <lockstep/launch/launch_options.h>
 
 #include "base/diagnoses.h"
+#include "base/host_name.h"
 #include "base/sockets.h"
 #include "base/system.h"
 #include "launch/orphans.h"
@@ -233,6 +234,8 @@ LaunchOptions launch::settled(LaunchOptions options) {
   require_between("node_rank", options.node_rank, 0, options.num_nodes - 1);
   require_between("main_port", options.main_port, options.num_nodes > 1 ? 1 : 0, 65'535);
   options.main_address = without_brackets(options.main_address);
+  const auto& address = options.main_address;
+  require(address.empty() || may_be_host(address), "main_address", kHostForm, '"' + address + '"');
   if (options.main_address == LaunchOptions().main_address) options.main_address = loopback_address();
   return options;
 }

@@ -18,6 +18,7 @@
 #include <lockstep/base/error.h>
 
 #include "base/format.h"
+#include "base/host_name.h"
 #include "base/sockets.h"
 #include "rendezvous/interfaces.h"
 
@@ -255,7 +256,7 @@ Expected<TcpEndpoint> parse_endpoint(std::string_view text, int default_port) {
     host = text.substr(0, text.find(':'));
     rest = text.substr(host.size());
   }
-  if (host.empty() || (!rest.empty() && !rest.starts_with(':'))) return Unexpected{kForm};
+  if (!may_be_host(host) || (!rest.empty() && !rest.starts_with(':'))) return Unexpected{kForm};
   if (rest.empty()) return TcpEndpoint{std::string(host), default_port};
   const auto port = parse_port(rest.substr(1));
   if (!port) return Unexpected{kForm + std::string(" with ") + port.error()};

@@ -1,11 +1,7 @@
 // How a Trainer's ranks are found or started, join, and agree on the folder of the run.
 #include "train/run_lifecycle.h"
 
-#include <fcntl.h>
 #include <unistd.h>
-
-#include <cerrno>
-#include <system_error>
 
 #include <nlohmann/json.hpp>
 
@@ -13,12 +9,12 @@
 #include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
-#include <lockstep/base/unique_fd.h>
 #include <lockstep/launch/join.h>
 #include <lockstep/train/run_directory.h>
 
 #include "fabric/connector.h"
 #include "formats/file_text.h"
+#include "train/checkpoints/last_weights.h"
 #include "train/logging/run_log.h"
 #include "train/options/run_directory.h"
 #include "train/options/run_record.h"
@@ -33,35 +29,6 @@ void write_ranks(const fs::path& run_dir, const std::vector<std::string>& pids) 
   nlohmann::ordered_json ranks;
   for (std::size_t rank = 0; rank < pids.size(); ++rank) ranks[std::to_string(rank)] = std::stol(pids[rank]);
   write_file_atomically(run_dir / "ranks.json", ranks.dump(2) + "\n");
-}
-
-// Why no file can be made in `folder`; empty where one can be. Only trying tells: file systems such as /proc
-// refuse what the permissions of the folder allow.
-std::string reason_against(const fs::path& folder) {
-  const auto probe = folder / (".lockstep-probe-" + std::to_string(getpid()));
-  const UniqueFd file(::open(probe.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
-  if (!file) return std::generic_category().message(errno);
-  ::unlink(probe.c_str());
-  return {};
-}
-
-// Checked before training rather than after it.
-void check_target(const fs::path& save_weights) {
-  if (save_weights.empty()) return;
-  const auto folder = fs::absolute(save_weights).parent_path();
-  std::string got;
-  if (!fs::is_directory(folder)) {
-    got = "no such folder";
-  } else if (fs::is_directory(save_weights)) {
-    got = "a folder";
-  } else if (const auto reason = reason_against(folder); !reason.empty()) {
-    got = folder.string() + ": " + reason;
-  }
-  if (got.empty()) return;
-  throw ConfigError("train", {.what = "save_weights " + save_weights.string() + " cannot be written",
-                              .expected = "a file name in a folder that exists and can be written",
-                              .got = got,
-                              .where = "--save_weights"});
 }
 
 // The run directory that this rank names, where that is not rank 0's; empty otherwise.
@@ -158,7 +125,7 @@ void open_run_directory(RunSetup& setup, RunLog& log) {
     pid.resize(blank);
   }
   if (!env::get("LOCKSTEP_LAUNCHED") || number > 1) write_ranks(setup.run_dir, pids);
-  check_target(setup.options.run.save_weights);
+  check_last_weights(setup.options.run.save_weights);
   if (!holds_record(setup.run_dir)) write_record(setup);
   log.loggers = make_loggers(setup.options, setup.run_dir);
   if (!setup.options.barebones) log_info("run directory: " + as_utf8(setup.run_dir.string()));

@@ -15,10 +15,12 @@
 #include <lockstep/parallel/sync_batch_norm.h>
 #include <lockstep/train/callbacks/progress_bar.h>
 
+#include "checkpoint/staging_directory.h"
 #include "launch/signals.h"
 #include "state/module_tensors.h"
 #include "train/callbacks/progress_bar.h"
 #include "train/checkpoints/fit_checkpoint.h"
+#include "train/checkpoints/last_weights.h"
 #include "train/checkpoints/run_checkpoints.h"
 #include "train/data/run_data.h"
 #include "train/logging/run_log.h"
@@ -99,12 +101,22 @@ void keep_failure(const FitParts& fit, const std::function<void()>& save) {
 // A fit without a batch must not replace the last.ckpt of an earlier run.
 bool has_trained(const FitProgress& progress) { return progress.samples > 0 || progress.epoch > 0; }
 
+std::filesystem::path last_checkpoint_of(const RunSetup& setup) {
+  return setup.run_dir / "checkpoints" / "last.ckpt";
+}
+
+// Found now rather than when an epoch is lost.
+void check_place_of_last(const RunSetup& setup) {
+  if (setup.is_global_zero() && setup.options.enable_checkpointing)
+    check_may_be_saved_to(last_checkpoint_of(setup));
+}
+
 void save_last(const FitParts& fit) {
   if (!has_trained(fit.progress)) return;
   const bool has_saved = std::exchange(fit.checkpoints.has_saved_last, true);
   if (has_saved || !fit.setup.options.enable_checkpointing) return;
   keep_failure(fit, [&] {
-    save_fit(fit, fit.setup.run_dir / "checkpoints" / "last.ckpt");
+    save_fit(fit, last_checkpoint_of(fit.setup));
     await_save(fit);
   });
 }
@@ -135,7 +147,7 @@ void save_results(const FitParts& fit) {
   if (!setup.options.run.save_weights.empty()) {
     const auto weights = setup.strategy->module_state(*setup.module);
     if (setup.is_global_zero())
-      keep_failure(fit, [&] { write_weights(setup.options.run.save_weights, weights); });
+      keep_failure(fit, [&] { write_last_weights(setup.options.run.save_weights, weights); });
   }
   save_last(fit);
   keep_failure(fit, [&] { await_save(fit); });  // of a callback
@@ -289,6 +301,7 @@ void Trainer::run_fit(std::shared_ptr<AnyModule> module, DataSource source) {
       state.search.body();
       return end_search(state.fit, state.search);
     }
+    check_place_of_last(setup);
     const bool goes_on = resume(fit, std::exchange(from, std::nullopt));
     begin_recorded_run(setup);
     forget_local_checkpoints(setup);

@@ -52,7 +52,9 @@ TEST(TorchElasticEnvironment, RefusesRanksBeyondTheWorld) {
     EXPECT_THAT(torchelastic_error(torchrun({{name, "2147483647"}})),
                 AllOf(HasSubstr(name), HasSubstr("1000000")));
   EXPECT_THAT(torchelastic_error(torchrun({{"MASTER_PORT", "65536"}})), HasSubstr("65535"));
-  EXPECT_THAT(torchelastic_error(torchrun({{"MASTER_ADDR", ""}})), HasSubstr("MASTER_ADDR"));
+  for (const char* address : {"", "tcp://head", "head:29500", "a, b"})
+    EXPECT_THAT(torchelastic_error(torchrun({{"MASTER_ADDR", address}})),
+                AllOf(HasSubstr("MASTER_ADDR"), HasSubstr(address), HasSubstr("without scheme and port")));
 }
 
 TEST(TorchElasticEnvironment, NamesTheMissingVariable) {

@@ -1,5 +1,6 @@
 """Bad input: every refusal has its exit code, and names what was wrong, where and what to do."""
 import gzip
+import os
 import socket
 import unittest
 
@@ -110,6 +111,17 @@ class BadInput(ProgramTest):
         result = self.digits("--save_weights", "/proc/w.safetensors")
         self.assert_refused(result, 2, "--save_weights", "/proc/w.safetensors", "can be written")
         self.assertFalse((self.folder / "run/checkpoints/last.ckpt").exists())
+        for name in ("w.ckpt", "w.pkl", "w.npz", "w.onnx"):
+            with self.subTest(name):
+                self.assert_refused(self.digits("--save_weights", name), 2, "save_weights", name, ".safetensors", ".pt")
+
+    def test_a_name_that_no_checkpoint_may_take_is_noticed_at_the_start(self):
+        last = self.folder / "run/checkpoints/last.ckpt"
+        last.parent.mkdir(parents=True)
+        last.write_text("mine")
+        result = self.digits("--trainer.max_epochs", 1, "--trainer.devices", 2)
+        self.assert_refused(result, 1, str(last), "a checkpoint, an empty folder, or nothing", "got a file")
+        self.assertEqual((last.read_text(), os.listdir(last.parent)), ("mine", ["last.ckpt"]))
 
     def test_other_libraries_errors_are_one_line(self):
         data = self.folder / "labels.csv"

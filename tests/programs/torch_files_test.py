@@ -11,7 +11,7 @@ import unittest
 import uuid
 import warnings
 
-from harness import BINARY, ProgramTest, use_peers
+from harness import BINARY, DIGITS, SOURCE, ProgramTest, use_peers
 
 use_peers("safetensors")
 
@@ -304,6 +304,26 @@ class Safetensors(ProgramTest):
             (self.folder / "in.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + b"abc")
             result = self.run_program(CASE, "weights", self.folder / "in.safetensors", self.folder / "out")
             self.assert_refused(result, 1, "'odd'", dtype, "LibTorch has not")
+
+
+class LastWeights(ProgramTest):
+    """What --save_weights writes follows from the name."""
+
+    def weights(self, name):
+        result = self.run_program(DIGITS, "fit", "--data.file", SOURCE / "data" / "digits.csv.gz", "--run_dir", self.folder / f"run of {name}",
+                                  "--seed_everything", 3, "--trainer.max_steps", 2, "--save_weights", self.folder / name)
+        self.assertEqual(result.code, 0, result)
+        return self.folder / name
+
+    def test_a_name_of_torch_save_gives_a_state_dict(self):
+        expected = safetensors.torch.load_file(self.weights("w.safetensors"))
+        for name in ("w.pt", "w.pth", "pytorch_model.bin"):
+            with self.subTest(name):
+                got = torch.load(self.weights(name), weights_only=True)
+                self.assertEqual(sorted(got), sorted(expected))
+                for key, tensor in expected.items():
+                    self.assertTrue(torch.equal(got[key], tensor), key)
+        self.assertEqual(sorted(safetensors.torch.load_file(self.weights("weights"))), sorted(expected))
 
 
 if __name__ == "__main__":

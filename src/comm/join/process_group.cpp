@@ -10,6 +10,7 @@
 #include <lockstep/comm/init.h>
 #include <lockstep/launch/join.h>
 
+#include "base/host_name.h"
 #include "cluster/variables.h"
 
 namespace lockstep {
@@ -42,6 +43,7 @@ void split_host_and_port(InitMethod& method, const std::string& authority, const
   if (method.host.starts_with('[') && method.host.ends_with(']'))
     method.host = method.host.substr(1, method.host.size() - 2);
   if (method.host.empty()) refuse_method("the host is missing", whole);
+  if (!may_be_host(method.host)) refuse_method("the host is none", whole);
 }
 
 void read_parameters(InitMethod& method, const std::string& query, const std::string& whole) {

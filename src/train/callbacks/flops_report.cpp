@@ -113,7 +113,7 @@ std::string largest(const Kinds& kinds, std::int64_t count, Value Kind::*value, 
                            [value](const auto* kind) { return kind->second.*value; });
   std::vector<std::string> texts;
   for (const auto* kind : sorted) {
-    if (static_cast<std::int64_t>(texts.size()) == count) break;
+    if (static_cast<std::int64_t>(texts.size()) >= count) break;
     texts.push_back("'" + kind->first + "': '" + text(kind->second.*value) + "'");
   }
   return "{" + lockstep::joined(texts) + "}";
