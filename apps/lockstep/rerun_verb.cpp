@@ -175,6 +175,21 @@ void drop_flag(Words& words, std::string_view flag) {
   }
 }
 
+// Without flags of callbacks, with their values: some add to what a file says.
+void drop_callbacks(Words& words) {
+  constexpr std::string_view kFlag = "--trainer.callbacks";
+  for (std::size_t i = 0; i < words.size();) {
+    if (!words[i].starts_with(kFlag)) {
+      ++i;
+      continue;
+    }
+    const bool has_value_behind =
+        words[i].find('=') == std::string::npos && i + 1 < words.size() && !words[i + 1].starts_with("--");
+    const auto first = words.begin() + static_cast<std::ptrdiff_t>(i);
+    words.erase(first, first + (has_value_behind ? 2 : 1));
+  }
+}
+
 // The saved configuration holds what files and flags have said; the verb stays where it was.
 Words arguments_of(const Record& record, const fs::path& run_dir) {
   Words words(record.command.begin() + std::min<std::ptrdiff_t>(1, std::ssize(record.command)),
@@ -182,6 +197,7 @@ Words arguments_of(const Record& record, const fs::path& run_dir) {
   if (!record.has_config) return words;
   for (const char* flag : {"-c", "--config", "--run_dir", "--ckpt_path", "--resume", "--save_weights"})
     drop_flag(words, flag);
+  drop_callbacks(words);
   const auto add = [&](const char* flag, const std::string& value) {
     words.insert(words.end(), {flag, value});
   };
@@ -226,7 +242,10 @@ void restore_environment(const Record& record, const fs::path& run_dir) {
   for (const auto& beginning : record.heeded) {
     for (const auto& [name, value] : lockstep::env::with_prefix(beginning)) lockstep::env::unset(name);
   }
-  for (const auto& [name, value] : record.environment) lockstep::env::set(name, value);
+  for (const auto& [name, value] : record.environment) {
+    const bool is_part_of_config = record.has_config && name == "LOCKSTEP_TRAINER_CALLBACKS";
+    if (!is_part_of_config) lockstep::env::set(name, value);
+  }
   if (!record.has_config) lockstep::env::set("LOCKSTEP_RUN_DIR", run_dir.string());
   std::string seeds;
   for (const auto& seed : record.seeds) seeds += (seeds.empty() ? "" : ",") + seed;

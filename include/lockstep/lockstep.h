@@ -117,6 +117,7 @@
 #include <lockstep/train/first_weights.h>
 #include <lockstep/train/hooks.h>
 #include <lockstep/train/module.h>
+#include <lockstep/train/named_callbacks.h>
 #include <lockstep/train/pytorch_profiler.h>
 #include <lockstep/train/trainer.h>
 #include <lockstep/train/tuner.h>

@@ -14,6 +14,7 @@
 #include <lockstep/base/options.h>
 
 #include "base/format.h"
+#include "base/object_flags.h"
 #include "base/option_keys.h"
 
 namespace lockstep {
@@ -24,7 +25,8 @@ using Words = std::vector<std::string>;
 struct Flag {
   bool is_bool = false;
   bool is_list = false;
-  bool is_open = false;  // the flag is below an open root, and its type is unknown
+  bool is_open = false;     // the flag is below an open root, and its type is unknown
+  bool is_objects = false;  // of a list of objects; see object_flags.h
   std::string expected = {};
   std::string choice = {};  // the flag that it depends on, if any
   Words only_for = {};      // values of that flag that have it
@@ -53,8 +55,46 @@ Flags flags_of(const OptionTree& tree) {
     flag.only_for.insert(flag.only_for.end(), option.only_for.begin(), option.only_for.end());
     flag.is_bool &= option.is_bool;
     flag.is_list &= option.is_list;
+    flag.is_objects |= option.is_objects;
+    if (option.is_objects) flags[option.key + std::string(kAppends)] = flag;
   }
   return flags;
+}
+
+// The keys of lists of objects.
+Words object_keys(const Flags& flags) {
+  Words keys;
+  for (const auto& [key, flag] : flags) {
+    if (flag.is_objects && !key.ends_with(kAppends)) keys.push_back(key);
+  }
+  return keys;
+}
+
+// Takes the flags of lists of objects out of `words`, in which every flag is followed by its value: the order
+// of these counts.
+std::vector<Assignment> take_objects(Words& words, const Flags& flags) {
+  std::vector<ObjectFlags> lists;
+  for (const auto& key : object_keys(flags)) lists.emplace_back(key);
+  Words others;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    others.push_back(words[i]);
+    if (i + 1 == words.size() || !words[i].starts_with("--") || !flags.contains(words[i].substr(2))) continue;
+    const auto& value = words[++i];
+    const auto list =
+        std::ranges::find_if(lists, [&](const ObjectFlags& one) { return one.has(others.back().substr(2)); });
+    if (list == lists.end()) {
+      others.push_back(value);
+    } else {
+      list->take(others.back().substr(2), value);
+      others.pop_back();
+    }
+  }
+  words = std::move(others);
+  std::vector<Assignment> assignments;
+  for (const auto& list : lists) {
+    if (auto assignment = list.assignment()) assignments.push_back(std::move(*assignment));
+  }
+  return assignments;
 }
 
 std::string name_in(const std::string& word) { return word.substr(0, word.find('=')); }
@@ -233,10 +273,14 @@ CommandLine parse_command_line(int argc, const char* const* argv, const OptionTr
   const Words words(argv + std::min(argc, 1), argv + argc);
   auto flags = flags_of(tree);
   open_flags(flags, words, info.open_roots);
+  open_flags(flags, words, object_keys(flags));
   flags[kConfig] = {.expected = "the path of a YAML file"};
   flags[kCompletion] = {.expected = OptionType<Shell>::accepted()};
+  auto with_their_values = with_values(words, flags);
+  auto objects = take_objects(with_their_values, flags);
+  std::erase_if(flags, [](const auto& flag) { return flag.first.ends_with(kAppends); });
   Parser parser(flags, info);
-  parser.parse(with_values(words, flags));
+  parser.parse(std::move(with_their_values));
 
   CommandLine line{.verb = parser.verb(), .print_config = parser.has("--print_config")};
   if (parser.has("--help")) {
@@ -251,6 +295,7 @@ CommandLine parse_command_line(int argc, const char* const* argv, const OptionTr
   append(line.assignments,
          read_environment(env::with_prefix(variable_of("")), tree, info.strict_environment_roots));
   append(line.assignments, parser.assignments());
+  append(line.assignments, std::move(objects));
   return line;
 }
 

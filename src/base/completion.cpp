@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include <lockstep/base/command_line.h>
+#include <lockstep/base/option_objects.h>
 
 #include "base/format.h"
 #include "base/option_keys.h"
@@ -179,6 +180,12 @@ class Collector final : public KeyedVisitor {
     for (std::size_t row = 0; row < choice.rows().size(); ++row) {
       if (choice.is_canonical(row)) inside(choice.name(), [&] { choice.describe_row(*this, row); });
     }
+  }
+
+  void visit_objects(OptionObjects& list) override {
+    auto& flag = flag_of(list.name(), list.help());
+    add_words(flag, list.class_names());
+    flag.is_repeated = true;
   }
 
  private:

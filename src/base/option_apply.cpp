@@ -11,9 +11,9 @@
 #include <lockstep/base/options.h>
 
 #include "base/format.h"
+#include "base/read_objects.h"
 
 namespace lockstep {
-namespace {
 
 std::string place(const Assignment& assignment, int line, int column) {
   if (line == 0) return shown(assignment.source);
@@ -22,6 +22,8 @@ std::string place(const Assignment& assignment, int line, int column) {
   source.column = column;
   return shown(source);
 }
+
+namespace {
 
 class Applier final : public KeyedVisitor {
  public:
@@ -48,6 +50,14 @@ class Applier final : public KeyedVisitor {
     inside(choice.name(), [&] { choice.describe_held(*this); });
   }
 
+  void visit_objects(OptionObjects& list) override {
+    const auto path = key(list.name());
+    std::map<std::size_t, bool> given;  // whether it appends
+    for (const auto index : take_any(path)) given[index] = false;
+    for (const auto index : take_any(path + std::string(kAppends))) given[index] = true;
+    for (const auto& [index, appends] : given) read_objects(list, path, assignments_[index], appends);
+  }
+
   /// The assignments that no member has taken.
   std::vector<LeftOver> left_over() const {
     std::vector<LeftOver> left;
@@ -61,7 +71,14 @@ class Applier final : public KeyedVisitor {
   const std::map<std::string, std::size_t>& picked() const { return picked_; }
 
  private:
+  // Not for members that are lists of objects.
   std::vector<std::size_t> take(const std::string& path) {
+    auto indices = take_any(path);
+    for (const auto index : indices) refuse_classes(assignments_[index]);
+    return indices;
+  }
+
+  std::vector<std::size_t> take_any(const std::string& path) {
     const auto found = by_key_.find(path);
     if (found == by_key_.end()) return {};
     auto indices = std::move(found->second);
@@ -279,6 +296,7 @@ std::vector<std::string> keys_held(const OptionTree& tree, const std::vector<Opt
 void refuse_unknown(const OptionTree& tree, const LeftOver& left,
                     const std::map<std::string, std::size_t>& picked, std::span<const Assignment> all) {
   const auto& assignment = *left.assignment;
+  refuse_classes(assignment);
   if (is_group(tree, assignment.key)) {
     const auto kind = assignment.value.kind;
     if (kind == OptionText::Kind::kMap || kind == OptionText::Kind::kNull) return;

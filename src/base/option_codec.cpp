@@ -203,6 +203,43 @@ std::string shown(const OptionText& text) {
   return '"' + text.text.substr(0, kLongestShown) + "...\"";
 }
 
+std::string one_line(const OptionText& text) {
+  if (text.kind == OptionText::Kind::kScalar) return text.text;
+  if (text.kind == OptionText::Kind::kNull) return "null";
+  const bool is_map = text.kind == OptionText::Kind::kMap;
+  std::string line;
+  for (std::size_t i = 0; i < text.items.size(); ++i) {
+    if (i > 0) line += ", ";
+    if (is_map) line += text.names[i].text + ": ";
+    line += one_line(text.items[i]);
+  }
+  return (is_map ? "{" : "[") + line + (is_map ? "}" : "]");
+}
+
+namespace {
+
+using Values = std::vector<std::pair<std::string, std::string>>;
+
+void add_values(const std::string& key, const OptionText& text, Values& values) {
+  const auto is_map = [](const OptionText& item) { return item.kind == OptionText::Kind::kMap; };
+  const bool is_whole = is_map(text) ? text.items.empty() : std::ranges::none_of(text.items, is_map);
+  if (is_whole) {
+    values.emplace_back(key, one_line(text));
+    return;
+  }
+  for (std::size_t i = 0; i < text.items.size(); ++i)
+    add_values(is_map(text) ? key + "." + text.names[i].text : key + "[" + std::to_string(i) + "]",
+               text.items[i], values);
+}
+
+}  // namespace
+
+std::vector<std::pair<std::string, std::string>> single_values(const Assignment& assignment) {
+  Values values;
+  add_values(assignment.key, assignment.value, values);
+  return values;
+}
+
 bool Source::same_origin(const Source& other) const {
   return kind == other.kind && (kind != Kind::kYaml || name == other.name);
 }

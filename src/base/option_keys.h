@@ -8,12 +8,21 @@
 #include <string>
 #include <string_view>
 
+#include <lockstep/base/expected.h>
+#include <lockstep/base/option_codec.h>
 #include <lockstep/base/option_visitor.h>
 
 namespace lockstep {
 
 /// The key below a choice that picks, besides the choice's own: `strategy: {name: ddp}`.
 inline constexpr std::string_view kChoiceName = "name";
+
+/// Behind the key of a list of objects: what follows is added to the list.
+inline constexpr std::string_view kAppends = "+";
+
+/// The entries of a map that names a class.
+inline constexpr std::string_view kClassPath = "class_path";
+inline constexpr std::string_view kInitArgs = "init_args";
 
 /// `prefix.name`, or `name` without a prefix.
 inline std::string joined_key(std::string_view prefix, std::string_view name) {
@@ -63,6 +72,18 @@ struct LeftOver {
 /// alternative
 void refuse_unknown(const OptionTree& tree, const LeftOver& left,
                     const std::map<std::string, std::size_t>& picked, std::span<const Assignment> all);
+
+/// Where `assignment` was given: at that line and column of its file, unless the line is 0.
+std::string place(const Assignment& assignment, int line, int column);
+
+/// Whether `value` is a map or a list that names classes.
+bool names_classes(const OptionText& value);
+
+/// @throws ConfigError where `assignment` names classes, which no list of objects has taken
+void refuse_classes(const Assignment& assignment);
+
+/// `text` as YAML on one line, whose maps stay whole; the reason where it is none.
+Expected<OptionText> read_yaml_value(const std::string& text);
 
 /// Throws the error for a key, flag or variable called `what` that is no option.
 [[noreturn]] void throw_unknown(const std::string& what, const std::string& where, const std::string& hint);

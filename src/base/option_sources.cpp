@@ -106,8 +106,8 @@ Position position(const YAML::Mark& mark) {
 
 // Whether `node` is an object as LightningCLI writes it: `{class_path: ..., init_args: ...}`.
 bool is_object(const YAML::Node& node) {
-  if (!node.IsMap() || !node["class_path"]) return false;
-  return node.size() == 1 || node["init_args"] || node["dict_kwargs"];
+  if (!node.IsMap() || !node[std::string(kClassPath)]) return false;
+  return node.size() == 1 || node[std::string(kInitArgs)] || node["dict_kwargs"];
 }
 
 std::string instead_of_object(const std::string& member) {
@@ -129,6 +129,9 @@ class YamlReader {
     return std::move(assignments_);
   }
 
+  /// One value alone, which `key` stands for in errors.
+  OptionText read_alone(const std::string& key, const YAML::Node& node) { return read_value(key, node, 0); }
+
   [[noreturn]] void refuse(const std::string& what, Position at, const std::string& hint = {}) const {
     throw ConfigError("options",
                       {.what = what, .expected = {}, .got = {}, .where = shown(source(at)), .hint = hint});
@@ -149,49 +152,59 @@ class YamlReader {
     std::map<std::string, Position> seen;
     for (const auto& entry : map) {
       const auto at = position(entry.first.Mark());
-      if (!entry.first.IsScalar()) refuse("a key is a word", at);
-      const auto& word = entry.first.Scalar();
-      if (word == "<<") refuse("merge keys (<<) are not supported", at, "write the keys out");
+      const auto& word = read_word(entry.first, at);
       if (const auto [first, is_new] = seen.emplace(word, at); !is_new) refuse_twice(word, first->second, at);
       read_entry(joined_key(prefix, word), entry.second, at, depth);
     }
   }
 
   void read_entry(const std::string& key, const YAML::Node& value, Position at, int depth) {
-    if (is_object(value)) refuse_object(key, "names a class", position(value.Mark()));
-    if (value.IsMap() && value.size() > 0) return read_map(value, key, depth + 1);
-    if (assignments_.size() >= kMostValues) refuse("a configuration file has more than 100000 values", at);
+    if (value.IsMap() && value.size() > 0 && !is_object(value)) return read_map(value, key, depth + 1);
     if (const auto [first, is_new] = keys_.emplace(key, at); !is_new) refuse_twice(key, first->second, at);
-    assignments_.push_back({key, read_value(key, value), source(at)});
+    assignments_.push_back({key, read_value(key, value, depth), source(at)});
   }
 
-  OptionText read_value(const std::string& key, const YAML::Node& node) {
+  OptionText read_value(const std::string& key, const YAML::Node& node, int depth) {
     const auto at = position(node.Mark());
     OptionText text{.line = at.line, .column = at.column};
+    if (depth > kDeepest) refuse("YAML is nested too deeply", at);
+    if (++items_ > kMostValues) refuse("a configuration file has more than 100000 values", at);
     if (node.IsScalar()) {
       text.text = node.Scalar();
       text.quoted = node.Tag() == "!";
     } else if (node.IsSequence()) {
       text.kind = OptionText::Kind::kList;
-      for (const auto& item : node) text.items.push_back(read_item(key, item));
+      for (const auto& item : node) text.items.push_back(read_item(key, item, depth + 1));
+    } else if (node.IsMap()) {
+      text.kind = OptionText::Kind::kMap;
+      read_entries(key, node, depth, text);
     } else {
-      text.kind = node.IsMap() ? OptionText::Kind::kMap : OptionText::Kind::kNull;
+      text.kind = OptionText::Kind::kNull;
     }
     return text;
   }
 
-  OptionText read_item(const std::string& key, const YAML::Node& item) {
-    if (is_object(item)) refuse_object(key, "lists classes", position(item.Mark()));
-    if (!item.IsScalar() && !item.IsNull())
-      refuse(key + ": an item of a list is a single value", position(item.Mark()));
-    if (++items_ > kMostValues)
-      refuse("a configuration file has more than 100000 values", position(item.Mark()));
-    return read_value(key, item);
+  OptionText read_item(const std::string& key, const YAML::Node& item, int depth) {
+    if (item.IsSequence()) refuse(key + ": an item of a list is no list", position(item.Mark()));
+    return read_value(key, item, depth);
   }
 
-  [[noreturn]] void refuse_object(const std::string& key, const std::string& does, Position at) const {
-    const auto member = key.substr(key.rfind('.') + 1);
-    refuse(key + " " + does + " by class_path, which a file cannot make here", at, instead_of_object(member));
+  void read_entries(const std::string& key, const YAML::Node& map, int depth, OptionText& text) {
+    std::map<std::string, Position> seen;
+    for (const auto& entry : map) {
+      const auto at = position(entry.first.Mark());
+      const auto& word = read_word(entry.first, at);
+      if (const auto [first, is_new] = seen.emplace(word, at); !is_new)
+        refuse_twice(joined_key(key, word), first->second, at);
+      text.names.push_back({.text = word, .line = at.line, .column = at.column});
+      text.items.push_back(read_value(joined_key(key, word), entry.second, depth + 1));
+    }
+  }
+
+  const std::string& read_word(const YAML::Node& node, Position at) const {
+    if (!node.IsScalar()) refuse("a key is a word", at);
+    if (node.Scalar() == "<<") refuse("merge keys (<<) are not supported", at, "write the keys out");
+    return node.Scalar();
   }
 
   [[noreturn]] void refuse_twice(const std::string& key, Position first, Position second) const {
@@ -226,6 +239,33 @@ std::vector<Assignment> read_yaml_file(const std::filesystem::path& file) {
   text.resize(static_cast<std::size_t>(stream.gcount()));
   if (text.size() > kMostBytes) throw_unreadable(file, "it is larger than 16 MiB");
   return read_yaml(text, file.string());
+}
+
+Expected<OptionText> read_yaml_value(const std::string& text) {
+  const auto document = parse_yaml_document(text);
+  if (!document) return Unexpected{document.error().what};
+  try {
+    return YamlReader("value").read_alone("value", *document);
+  } catch (const ConfigError& error) {
+    return Unexpected{std::string(error.what())};
+  }
+}
+
+bool names_classes(const OptionText& value) {
+  if (value.kind == OptionText::Kind::kList) return std::ranges::any_of(value.items, names_classes);
+  return value.kind == OptionText::Kind::kMap &&
+         std::ranges::find(value.names, kClassPath, &OptionText::text) != value.names.end();
+}
+
+void refuse_classes(const Assignment& assignment) {
+  const auto& [key, value, source] = assignment;
+  if (!names_classes(value)) return;
+  const bool is_list = value.kind == OptionText::Kind::kList;
+  const auto& first = is_list ? *std::ranges::find_if(value.items, names_classes) : value;
+  throw ConfigError("options", {.what = key + (is_list ? " lists classes" : " names a class") +
+                                        " by class_path, which a file cannot make here",
+                                .where = place(assignment, first.line, first.column),
+                                .hint = instead_of_object(key.substr(key.rfind('.') + 1))});
 }
 
 std::vector<Assignment> read_yaml(std::string_view text, const std::string& name) {

@@ -156,10 +156,49 @@ std::optional<milliseconds> parse_clock(std::string_view text) {
   return from_ms(ms);
 }
 
+// Python's `1 day, 2:00:00`, which has days only where there are some.
+std::optional<milliseconds> parse_days_and_clock(std::string_view text) {
+  const auto days = number_at_start(text);
+  if (!days || !(text.starts_with(" day, ") || text.starts_with(" days, "))) return std::nullopt;
+  const auto rest = parse_clock(text.substr(text.find(',') + 2));
+  if (!rest) return std::nullopt;
+  return from_ms(*days * static_cast<double>(kUnits[0].ms) + static_cast<double>(rest->count()));
+}
+
+// `{days: 1, hours: 2}`: the arguments of Python's timedelta, but for microseconds.
+std::optional<milliseconds> parse_parts(std::string_view text) {
+  constexpr std::array<Unit, 6> kParts{{{"weeks", 604'800'000},
+                                        {"days", 86'400'000},
+                                        {"hours", 3'600'000},
+                                        {"minutes", 60'000},
+                                        {"seconds", 1'000},
+                                        {"milliseconds", 1}}};
+  double ms = 0;
+  text = text.substr(1, text.size() - 2);
+  while (!text.empty()) {
+    const auto pair = text.substr(0, text.find(','));
+    text.remove_prefix(std::min(pair.size() + 1, text.size()));
+    const auto colon = pair.find(':');
+    if (colon == pair.npos) return std::nullopt;
+    const auto part = std::ranges::find(kParts, detail::trimmed(pair.substr(0, colon)), &Unit::name);
+    auto rest = detail::trimmed(pair.substr(colon + 1));
+    const auto number = number_at_start(rest);
+    if (part == kParts.end() || !number || !rest.empty()) return std::nullopt;
+    ms += *number * static_cast<double>(part->ms);
+  }
+  return from_ms(ms);
+}
+
+std::optional<milliseconds> parse_duration(std::string_view text) {
+  if (text.starts_with('{') && text.ends_with('}')) return parse_parts(text);
+  if (text.find(" day") != text.npos) return parse_days_and_clock(text);
+  return text.find(':') == text.npos ? parse_with_unit(text) : parse_clock(text);
+}
+
 }  // namespace
 
 Expected<milliseconds> OptionType<milliseconds>::parse(std::string_view text) {
-  const auto value = text.find(':') == std::string_view::npos ? parse_with_unit(text) : parse_clock(text);
+  const auto value = parse_duration(text);
   if (!value) return Unexpected{accepted()};
   return *value;
 }

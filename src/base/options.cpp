@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include <lockstep/base/error.h>
+#include <lockstep/base/option_objects.h>
 #include <lockstep/base/option_visitor.h>
 
 #include "base/format.h"
@@ -38,7 +39,21 @@ class YamlPrinter final : public OptionVisitor {
     line(choice.name() + ": " + name);
   }
 
+  void visit_objects(OptionObjects& list) override {
+    if (list.objects().empty()) return line(list.name() + ": []");
+    line(list.name() + ":");
+    inside([&] {
+      for (auto& object : list.objects()) print_object(list, object);
+    });
+  }
+
  private:
+  void print_object(const OptionObjects& list, NamedObject& object) {
+    line("- " + std::string(kClassPath) + ": " + detail::yaml_scalar(object.class_name, true));
+    inside(
+        [&] { visit_group(kInitArgs, "", [&](OptionVisitor& visitor) { list.describe(visitor, object); }); });
+  }
+
   void line(const std::string& content) { text += std::string(2 * depth_, ' ') + content + "\n"; }
 
   template <class Visit>
@@ -109,6 +124,20 @@ class Lister final : public KeyedVisitor {
     }
   }
 
+  void visit_objects(OptionObjects& list) override {
+    std::vector<std::string> names;
+    for (const auto& object : list.objects()) names.push_back(object.class_name);
+    add({.key = key(list.name()),
+         .type = "list of class names",
+         .default_value = "[" + joined(names) + "]",
+         .accepted = joined(list.class_names()),
+         .help = list.help(),
+         .choice = choice_,
+         .only_for = only_for_,
+         .is_list = true,
+         .is_objects = true});
+  }
+
  private:
   void list_alternative(OptionChoice& choice, const std::string& path, std::size_t row, bool is_held) {
     const auto outer_choice = std::exchange(choice_, path);
@@ -169,6 +198,13 @@ class Validator final : public KeyedVisitor {
                       .hint = {}});
     }
     inside(choice.name(), [&] { choice.describe_held(*this); });
+  }
+
+  void visit_objects(OptionObjects& list) override {
+    for (std::size_t i = 0; i < list.objects().size(); ++i) {
+      inside(list.name() + "[" + std::to_string(i) + "]." + std::string(kInitArgs),
+             [&] { list.describe(*this, list.objects()[i]); });
+    }
   }
 };
 

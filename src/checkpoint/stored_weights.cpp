@@ -21,12 +21,10 @@
 
 #include "base/format.h"
 #include "checkpoint/state_formats.h"
-#include "checkpoint/weight_names.h"
 #include "formats/checkpoint_folders.h"
 #include "formats/file_text.h"
 #include "formats/torch_file.h"
 #include "formats/zero_checkpoint.h"
-#include "state/module_tensors.h"
 
 namespace lockstep::detail {
 namespace {
@@ -246,12 +244,6 @@ NamedTensors read_weights(const std::filesystem::path& path) {
   return tensors;
 }
 
-namespace {
-
-namespace fs = std::filesystem;
-
-}  // namespace
-
 NamedTensors named_tensors(const torch::nn::Module& module) {
   NamedTensors tensors;
   const auto state = module_state(module);
@@ -259,7 +251,7 @@ NamedTensors named_tensors(const torch::nn::Module& module) {
   return tensors;
 }
 
-void write_weights(const fs::path& file, const NamedTensors& tensors) {
+void write_weights(const std::filesystem::path& file, const NamedTensors& tensors) {
   std::vector<at::Tensor> contiguous;  // keeps the bytes alive while they are written
   std::vector<safetensors::TensorView> views;
   for (const auto& [name, tensor] : tensors) {
@@ -267,58 +259,6 @@ void write_weights(const fs::path& file, const NamedTensors& tensors) {
     views.push_back(view_of(name, contiguous.back()));
   }
   safetensors::write(file, views, {{"format", "pt"}});
-}
-
-namespace detail {
-namespace {
-
-/// How a file that `names` translates has a tensor of the module: its name there, and its kind.
-std::pair<std::string, std::string> in_file(const std::string& name, const at::Tensor& tensor,
-                                            const RenamedWeights& weights, const WeightNames& names) {
-  const auto found = weights.find(name);
-  auto there = to_theirs(names, name);
-  auto theirs = found != weights.end() ? found->second.theirs : std::move(there.name);
-  auto shape = tensor.sizes().vec();
-  if (there.transpose && shape.size() == 2) std::swap(shape[0], shape[1]);
-  return {std::move(theirs), tensor_kind(tensor.scalar_type(), shape)};
-}
-
-}  // namespace
-
-IncompatibleKeys load_weights(const fs::path& path, const torch::nn::Module& module, const WeightNames& names,
-                              bool strict,
-                              const std::function<void(const at::Tensor&, const StoredTensor&)>& put) {
-  check_rows(names);
-  const auto where = "weights in " + path.string();
-  const auto stored = stored_weights(path);
-  const auto weights = renamed(stored, names, where);
-  const auto targets = named_tensors(module);
-  TensorKinds own, offered;
-  for (const auto& [name, tensor] : targets) own.insert(in_file(name, tensor, weights, names));
-  for (const auto& [name, tensor] : weights) {
-    const auto& there = stored.at(tensor.theirs);
-    offered.emplace(tensor.theirs, tensor_kind(scalar_type(there.dtype), there.shape));
-  }
-  auto keys = match_tensors(own, offered, strict, where);
-  for (const auto& [name, tensor] : targets) {
-    if (const auto found = weights.find(name); found != weights.end()) put(tensor, found->second.stored);
-  }
-  return keys;
-}
-
-}  // namespace detail
-
-IncompatibleKeys load_weights(const fs::path& path, torch::nn::Module& module, const WeightNames& names,
-                              bool strict) {
-  const torch::NoGradGuard no_grad;
-  const auto copy = [](const at::Tensor& tensor, const detail::StoredTensor& stored) {
-    tensor.copy_(stored.read());
-  };
-  return detail::load_weights(path, module, names, strict, copy);
-}
-
-IncompatibleKeys load_weights(const fs::path& path, torch::nn::Module& module, bool strict) {
-  return load_weights(path, module, WeightNames{}, strict);
 }
 
 }  // namespace lockstep

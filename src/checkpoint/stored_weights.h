@@ -9,9 +9,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <lockstep/checkpoint/huggingface.h>
 #include <lockstep/formats/safetensors.h>
-#include <lockstep/state/module_state.h>
 
 #include "formats/stored_elements.h"
 
@@ -26,14 +24,6 @@ inline constexpr auto kSafetensorsIndex = "model.safetensors.index.json";
 /// @throws IoError when it cannot be read; CheckpointError when it is no index, or names no file beside it
 std::map<std::string, std::string> read_weight_map(const std::filesystem::path& index,
                                                    const std::string& ending);
-
-}  // namespace lockstep::detail
-
-namespace torch::nn {
-class Module;
-}
-
-namespace lockstep::detail {
 
 struct StoredTensor {
   safetensors::Dtype dtype;
@@ -54,11 +44,5 @@ at::Tensor float32_tensor(const StoredElements& elements, const std::vector<std:
 
 /// The weights in a safetensors file or a folder of Hugging Face.
 StoredWeights stored_safetensors(const std::filesystem::path& path);
-
-/// As lockstep::load_weights(), but calls `put` with each tensor of `module` that `path` has, and with the
-/// function that reads it.
-IncompatibleKeys load_weights(const std::filesystem::path& path, const torch::nn::Module& module,
-                              const WeightNames& names, bool strict,
-                              const std::function<void(const at::Tensor&, const StoredTensor&)>& put);
 
 }  // namespace lockstep::detail

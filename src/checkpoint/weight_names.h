@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include <lockstep/checkpoint/huggingface.h>
+#include <lockstep/checkpoint/weight_names.h>
 
 #include "checkpoint/stored_weights.h"
 

@@ -189,7 +189,7 @@ void name_deepspeed_file(StrategyOptions& strategy) {
 std::map<std::string, std::string> flags_of(const CommandLine& command_line) {
   std::map<std::string, std::string> flags;
   for (const auto& [key, value, source] : command_line.assignments) {
-    if (source.kind == Source::Kind::kFlag) flags[key] = value.text;
+    if (source.kind == Source::Kind::kFlag) flags[key] = one_line(value);
   }
   return flags;
 }

@@ -30,9 +30,9 @@ struct Settings {
 OptionTree tree_of(Program& program, Settings& settings);
 
 /// Rewrites `seed_everything: true` to seed 0 and `false` to none, as Lightning 2.6 means them, and takes out
-/// `trainer.callbacks` and `trainer.plugins` that are null or empty. Those of other sources than files stay.
-/// @throws ConfigError for such a key that holds something: objects are given in the program; for an option
-/// that Lightning's Trainer has no more, with what to write instead
+/// `trainer.plugins` of files that are null or empty.
+/// @throws ConfigError for one that holds something: plugins are given in the program; for an option that
+/// Lightning's Trainer has no more, with what to write instead
 LOCKSTEP_API void take_lightning_keys(std::vector<Assignment>& assignments);
 
 }  // namespace lockstep::detail

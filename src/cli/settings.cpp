@@ -91,14 +91,13 @@ bool is_nothing(const OptionText& value) {
     case OptionText::Kind::kList:
       return value.items.empty();
     case OptionText::Kind::kMap:
-      return true;  // maps with entries are assignments of their own
+      return value.items.empty();
   }
   return false;
 }
 
-bool is_for_objects(const Assignment& assignment) {
-  return assignment.source.kind == Source::Kind::kYaml &&
-         (assignment.key == "trainer.callbacks" || assignment.key == "trainer.plugins");
+bool is_for_plugins(const Assignment& assignment) {
+  return assignment.source.kind == Source::Kind::kYaml && assignment.key == "trainer.plugins";
 }
 
 void choose_seed(Assignment& assignment) {
@@ -132,15 +131,15 @@ void take_lightning_keys(std::vector<Assignment>& assignments) {
     choose_seed(assignment);
     join_loggers(assignment);
     refuse_former(assignment);
-    if (!is_for_objects(assignment) || is_nothing(assignment.value)) continue;
+    if (!is_for_plugins(assignment) || is_nothing(assignment.value)) continue;
     throw ConfigError("options",
                       {.what = assignment.key + " cannot be set in a file",
                        .expected = "null or an empty list",
                        .got = shown(assignment.value),
                        .where = shown(assignment.source),
-                       .hint = "callbacks are given in the program: ls::Trainer({.callbacks = {...}})"});
+                       .hint = "plugins are given in the program: ls::Trainer({.plugins = {...}})"});
   }
-  std::erase_if(assignments, is_for_objects);
+  std::erase_if(assignments, is_for_plugins);
 }
 
 }  // namespace lockstep::detail

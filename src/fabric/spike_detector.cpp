@@ -103,4 +103,15 @@ void SpikeDetector::load_state(const StateTree& state) {
                       batches.const_data_ptr<std::int64_t>() + batches.numel());
 }
 
+void describe(OptionVisitor& v, SpikeDetectionOptions& o) {
+  v.field("mode", o.mode, "Whether a jump up (min) or down (max) is bad");
+  v.field("window", o.window, "Losses in the running mean", at_least(1));
+  v.field("warmup", o.warmup, "Batches of an epoch that are not judged", at_least(0));
+  v.field("atol", o.atol, "Distance from the running mean that is a spike");
+  v.field("rtol", o.rtol, "The same, as a multiple of the mean");
+  v.field("exclude_batches_path", o.exclude_batches_path,
+          "File (.json) that names the batches to leave out, or its folder; empty: in the run's folder");
+  v.field("finite_only", o.finite_only, "NaN and infinity are spikes, too");
+}
+
 }  // namespace lockstep

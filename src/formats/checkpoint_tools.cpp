@@ -147,20 +147,14 @@ using Texts = std::map<std::string, std::string>;  // what tensors and values ar
 
 constexpr auto kConfiguration = "hyper_parameters";  // of checkpoints; in a run directory: config.yaml
 
-std::string text_of(const OptionText& value) {
-  std::string items;
-  for (const auto& item : value.items) items += (items.empty() ? "" : ", ") + text_of(item);
-  if (value.kind == OptionText::Kind::kList) return "[" + items + "]";
-  return value.kind == OptionText::Kind::kScalar ? value.text : shown(value);
-}
-
 // The options that `yaml` sets, by their keys; the whole text where it is none that a run has written. Where
 // the run writes is left out: it is no parameter of what it computes.
 void collect_options(const std::string& yaml, Texts& values) {
   const auto below = [](const std::string& key) { return kConfiguration + ("/" + key); };
   try {
-    for (const auto& [key, value, source] : read_yaml(yaml, kConfiguration))
-      values[below(key)] = text_of(value);
+    for (const auto& assignment : read_yaml(yaml, kConfiguration)) {
+      for (auto& [key, value] : single_values(assignment)) values[below(key)] = std::move(value);
+    }
     values.erase(below("run_dir"));
   } catch (const ConfigError&) {
     values[kConfiguration] = yaml;

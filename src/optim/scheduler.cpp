@@ -126,4 +126,9 @@ void Scheduler::set_lr(std::size_t group, double lr) {
   state_.last_lrs[group] = lr;
 }
 
+std::span<const OptionName<Interval>> option_names(Interval) {
+  static constexpr OptionName<Interval> kNames[] = {{"epoch", Interval::kEpoch}, {"step", Interval::kStep}};
+  return kNames;
+}
+
 }  // namespace lockstep

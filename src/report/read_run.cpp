@@ -1,6 +1,7 @@
 // Reads the folder of a run for the report.
 #include <algorithm>
 #include <compare>
+#include <iterator>
 #include <set>
 
 #include <lockstep/base/error.h>
@@ -14,19 +15,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string value_text(const OptionText& value) {
-  if (value.kind == OptionText::Kind::kNull) return "null";
-  if (value.kind == OptionText::Kind::kMap) return "{}";
-  if (value.kind == OptionText::Kind::kScalar) return value.text;
-  std::string text;
-  for (const auto& item : value.items) text += (text.empty() ? "" : ", ") + value_text(item);
-  return "[" + text + "]";
-}
-
 std::vector<std::pair<std::string, std::string>> read_config(const fs::path& file) {
   std::vector<std::pair<std::string, std::string>> config;
   for (const auto& assignment : read_yaml_file(file))
-    config.emplace_back(assignment.key, value_text(assignment.value));
+    std::ranges::move(single_values(assignment), std::back_inserter(config));
   return config;
 }
 

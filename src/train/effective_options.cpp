@@ -3,6 +3,7 @@
 #include "train/run_lifecycle.h"
 
 #include <algorithm>
+#include <iterator>
 #include <set>
 #include <string>
 #include <utility>
@@ -20,6 +21,7 @@
 #include <lockstep/train/callbacks/progress_bar.h>
 #include <lockstep/train/callbacks/timer.h>
 #include <lockstep/train/hooks.h>
+#include <lockstep/train/named_callbacks.h>
 
 #include "base/format.h"
 #include "train/logging/class_name.h"
@@ -201,6 +203,8 @@ std::vector<std::string> leave_out_reports(std::vector<std::shared_ptr<Callback>
 
 TrainerOptions effective(TrainerOptions options, RunNotes& notes) {
   check(options);
+  std::ranges::move(make_callbacks(options.named_callbacks), std::back_inserter(options.callbacks));
+  options.named_callbacks.clear();
   apply_plugins(options);
   check_validation(options);
   if (options.barebones) apply_barebones(options, notes);

@@ -21,7 +21,7 @@
 #include <lockstep/train/train_context.h>
 
 #include "base/failure_place.h"
-#include "checkpoint/stored_weights.h"
+#include "checkpoint/load_weights.h"
 #include "optim/schedule.h"
 #include "parallel/deferred/deferred_tensor.h"
 #include "strategy/scaled_step.h"

@@ -9,8 +9,9 @@
 namespace lockstep::xla {
 namespace {
 
-std::optional<std::int64_t> whole_number(const std::string& text) {
-  std::int64_t number = 0;
+template <class Number>
+std::optional<Number> number_in(const std::string& text) {
+  Number number = 0;
   const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (status != std::errc{} || end != text.data() + text.size()) return std::nullopt;
   return number;
@@ -20,15 +21,21 @@ PJRT_NamedValue named_value(const std::string& name, const std::string& text) {
   LOCKSTEP_PJRT_ARGS(PJRT_NamedValue, value);
   value.name = name.c_str();
   value.name_size = name.size();
-  if (const auto number = whole_number(text)) {
+  value.value_size = 1;
+  if (const auto whole = number_in<std::int64_t>(text)) {
     value.type = PJRT_NamedValue_kInt64;
-    value.int64_value = *number;
-    value.value_size = 1;
-    return value;
+    value.int64_value = *whole;
+  } else if (const auto number = number_in<float>(text)) {
+    value.type = PJRT_NamedValue_kFloat;
+    value.float_value = *number;
+  } else if (text == "true" || text == "false") {
+    value.type = PJRT_NamedValue_kBool;
+    value.bool_value = text == "true";
+  } else {
+    value.type = PJRT_NamedValue_kString;
+    value.string_value = text.c_str();
+    value.value_size = text.size();
   }
-  value.type = PJRT_NamedValue_kString;
-  value.string_value = text.c_str();
-  value.value_size = text.size();
   return value;
 }
 

@@ -10,7 +10,8 @@
 
 namespace lockstep::xla {
 
-/// What a plug-in is given when a client is made, such as cpu_device_count = 2. Numbers are given as such.
+/// What a plug-in is given when a client is made, such as cpu_device_count = 2. Whole and other numbers,
+/// true and false are given as such, all else as text.
 using CreateOptions = std::map<std::string, std::string>;
 
 /// "cpu_device_count=2,NAME=VALUE" as options. @throws ConfigError for a part without a name and "="

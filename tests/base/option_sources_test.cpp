@@ -46,26 +46,57 @@ TEST(Yaml, RefusesWhatItCannotMean) {
   EXPECT_EQ(refusal_of_yaml("a: &x {b: 1}\nc:\n  <<: *x\n"),
             "[options] merge keys (<<) are not supported; at c.yaml:3:3; write the keys out");
   EXPECT_EQ(refusal_of_yaml("[1, 2]"), "[options] a configuration file is a map of options; at c.yaml:1:1");
-  EXPECT_EQ(refusal_of_yaml("a: [[1]]"), "[options] a: an item of a list is a single value; at c.yaml:1:5");
-  EXPECT_EQ(refusal_of_yaml("trainer: {callbacks: [{class_path: EarlyStopping}]}"),
-            "[options] trainer.callbacks lists classes by class_path, which a file cannot make here; at "
-            "c.yaml:1:23; "
-            "give the objects in the program: its options have a member callbacks");
-  const auto of_class = [](const std::string& key) {
-    return refusal_of_yaml("trainer:\n  " + key + ": {class_path: a.B, init_args: {c: 1}}\n");
+  EXPECT_EQ(refusal_of_yaml("a: [[1]]"), "[options] a: an item of a list is no list; at c.yaml:1:5");
+  EXPECT_EQ(refusal_of_yaml("a: [{b: 1, b: 2}]"),
+            "[options] key a.b is given twice; at c.yaml:1:12; first at c.yaml:1:6");
+  EXPECT_EQ(refusal_of_yaml("[a, b]: 1"), "[options] a key is a word; at c.yaml:1:1");
+  EXPECT_EQ(refusal_of_yaml("a: 1\n---\nb: 2\n"),
+            "[options] content after the end of the YAML document; at c.yaml:2:1");
+}
+
+TEST(Yaml, RefusesClassesWhereNoOptionTakesThem) {
+  const auto refusal = [](const std::string& yaml) {
+    return config_error([&] {
+      demo::Options options;
+      tree_of(options).apply(read_yaml(yaml, "c.yaml"));
+    });
   };
+  const auto of_class = [&](const std::string& key) {
+    return refusal("trainer:\n  " + key + ": {class_path: a.B, init_args: {c: 1}}\n");
+  };
+  EXPECT_EQ(refusal("trainer: {plugins: [1, {class_path: MPIEnvironment}]}"),
+            "[options] trainer.plugins lists classes by class_path, which a file cannot make here; at "
+            "c.yaml:1:24; "
+            "give the objects in the program: its options have a member plugins");
+  EXPECT_NE(refusal("demo: {strategy: {class_path: a.B}}").find("demo.strategy names a class"),
+            std::string::npos);
+  EXPECT_NE(refusal("demo: {epochs: {class_path: a.B}}").find("demo.epochs names a class"),
+            std::string::npos);
+  EXPECT_NE(refusal("demo: {hidden: [{a: 1}]}").find("expected an integer >= 1; got a map; at c.yaml:1:17"),
+            std::string::npos);
   EXPECT_EQ(
       of_class("plugins"),
       "[options] trainer.plugins names a class by class_path, which a file cannot make here; at c.yaml:2:12; "
       "give the objects in the program: its options have a member plugins");
   EXPECT_NE(of_class("strategy").find("strategy: {name: ddp}"), std::string::npos);
   for (const auto* key : {"model", "data", "optimizer", "lr_scheduler"})
-    EXPECT_NE(refusal_of_yaml(key + std::string(": {class_path: a.B}")).find("the program makes its"),
+    EXPECT_NE(refusal(key + std::string(": {class_path: a.B}")).find("the program makes its"),
               std::string::npos);
   EXPECT_EQ(read_yaml("java: {class_path: a.jar, heap: 1}", "c.yaml").size(), 2u);
-  EXPECT_EQ(refusal_of_yaml("[a, b]: 1"), "[options] a key is a word; at c.yaml:1:1");
-  EXPECT_EQ(refusal_of_yaml("a: 1\n---\nb: 2\n"),
-            "[options] content after the end of the YAML document; at c.yaml:2:1");
+}
+
+TEST(Yaml, KeepsMapsInListsWhole) {
+  const auto given = read_yaml("a:\n  - {b: 1, c: [x, y], d: {e: ~}}\n  - f\n", "c.yaml");
+  ASSERT_EQ(given.size(), 1u);
+  const auto& map = given[0].value.items[0];
+  EXPECT_EQ(map.kind, OptionText::Kind::kMap);
+  EXPECT_EQ(map.names[1].text, "c");
+  EXPECT_EQ(map.names[1].column, 12);
+  EXPECT_EQ(map.items[1].items[1].text, "y");
+  EXPECT_EQ(one_line(given[0].value), "[{b: 1, c: [x, y], d: {e: null}}, f]");
+  const std::vector<std::pair<std::string, std::string>> values{
+      {"a[0].b", "1"}, {"a[0].c", "[x, y]"}, {"a[0].d.e", "null"}, {"a[1]", "f"}};
+  EXPECT_EQ(single_values(given[0]), values);
 }
 
 TEST(Yaml, GivesTheParsersPosition) {

@@ -46,8 +46,9 @@ TEST(OptionType, RefusesWhatIsNoValue) {
   expect_refused<int>({"", "x", "1x", " 1", "1.0", "1e3", "2147483648", "0x10"});
   expect_refused<std::uint64_t>({"-1", "18446744073709551616"});
   expect_refused<double>({"", "nan", "inf", "-inf", ".nan", "1e999", "1,5", "x"});
-  expect_refused<milliseconds>(
-      {"", "30", "s", "5 s", "5x", "00:30", "1:2:3:4:5", "00:-1:00", "::", "1e3s", "99999999999d", "nans"});
+  expect_refused<milliseconds>({"", "30", "s", "5 s", "5x", "00:30", "1:2:3:4:5", "00:-1:00", "::", "1e3s",
+                                "99999999999d", "nans", "1 day", "1 day, 2", "{hour: 1}", "{hours}",
+                                "{hours: x}", "{hours: 1h}"});
   expect_refused<demo::Mode>({"", "fas"});
 }
 
@@ -75,6 +76,12 @@ TEST(OptionType, ReadsDurations) {
   EXPECT_EQ(*OptionType<milliseconds>::parse("01:02:03:04"), 24h + 2h + 3min + 4s);
   EXPECT_EQ(*OptionType<milliseconds>::parse("1.5h"), 90min);
   EXPECT_EQ(*OptionType<milliseconds>::parse("250ms"), 250ms);
+  EXPECT_EQ(*OptionType<milliseconds>::parse("1 day, 2:00:00"), 26h);
+  EXPECT_EQ(*OptionType<milliseconds>::parse("2 days, 0:00:01"), 48h + 1s);
+  EXPECT_EQ(*OptionType<milliseconds>::parse("0:30:00"), 30min);
+  EXPECT_EQ(*OptionType<milliseconds>::parse("{days: 1, hours: 2}"), 26h);
+  EXPECT_EQ(*OptionType<milliseconds>::parse("{weeks: 1,minutes: 0.5, seconds: 3, milliseconds: 4}"),
+            7 * 24h + 33s + 4ms);
   EXPECT_EQ(OptionType<milliseconds>::print(90min), "90m");
   EXPECT_EQ(OptionType<milliseconds>::print(250ms), "250ms");
 }

@@ -13,7 +13,7 @@ const Words kCandidates{
     "7",         "0.25",     "3s",   "true",     "false",         "value",   "fp16_compress",
     "powerSGD",  "ddp",      "warn", "jsonl",    "spawn",         "fast",    "simple",
     "lightning", "16-mixed", "gloo", "NO_SHARD", "BACKWARD_POST", "sharded", "bfloat16",
-    "3",         "nvme",     "full", "error",    "high"};
+    "3",         "nvme",     "full", "error",    "high",          "Timer"};
 constexpr auto kWrong = "no such value";
 
 std::string yaml_of(const Words& words) {

@@ -129,15 +129,62 @@ TEST(LightningKeys, SeedsAreChosenByTrueAndNoneByFalse) {
   EXPECT_EQ(read("seed_everything: null").run.seed_everything, std::nullopt);
 }
 
-TEST(LightningKeys, NoCallbacksAreNoError) {
-  for (const char* nothing : {"null", "[]", "", "{}"})
-    EXPECT_NO_THROW(read("trainer: {callbacks: " + std::string(nothing) + "}")) << nothing;
+TEST(LightningKeys, NothingIsNoError) {
+  for (const char* nothing : {"null", "[]", "", "{}"}) {
+    EXPECT_TRUE(read("trainer: {callbacks: " + std::string(nothing) + "}").trainer.named_callbacks.empty());
+    EXPECT_NO_THROW(read("trainer: {plugins: " + std::string(nothing) + "}")) << nothing;
+  }
 }
 
-TEST(LightningKeys, ObjectsAreGivenInTheProgram) {
-  for (const char* objects : {"[EarlyStopping]", "EarlyStopping", "[{class_path: EarlyStopping}]"})
-    test::expect_error<ConfigError>([&] { read("trainer:\n  callbacks: " + std::string(objects)); },
-                                    {"trainer.callbacks", "config.yaml:2:", "in the program"});
+// As LightningCLI 2.6 saves them: with all defaults, and the whole path of the class.
+TEST(LightningKeys, CallbacksAreNamedWithTheirOptions) {
+  const auto given = read(R"(
+trainer:
+  callbacks:
+  - class_path: lightning.pytorch.callbacks.EarlyStopping
+    init_args:
+      monitor: val_loss
+      min_delta: 0.0
+      patience: 5
+      verbose: false
+      mode: min
+      strict: true
+      check_finite: true
+      stopping_threshold: null
+      divergence_threshold: null
+      check_on_train_epoch_end: null
+      log_rank_zero_only: false
+  - class_path: lightning.pytorch.callbacks.ModelCheckpoint
+    init_args:
+      dirpath: null
+      filename: null
+      monitor: val_loss
+      verbose: false
+      save_last: null
+      save_top_k: 2
+      save_on_exception: false
+      save_weights_only: false
+      mode: min
+      auto_insert_metric_name: true
+      every_n_train_steps: null
+      train_time_interval: 0:30:00
+      every_n_epochs: null
+      save_on_train_epoch_end: null
+      enable_version_counter: true
+  - LearningRateMonitor
+)");
+  const auto& named = given.trainer.named_callbacks;
+  ASSERT_EQ(named.size(), 3U);
+  EXPECT_EQ(std::any_cast<EarlyStoppingOptions>(named[0].options).patience, 5);
+  EXPECT_EQ(std::any_cast<ModelCheckpointOptions>(named[1].options).train_time_interval,
+            std::chrono::minutes(30));
+  EXPECT_EQ(named[2].class_name, "LearningRateMonitor");
+}
+
+TEST(LightningKeys, PluginsAreGivenInTheProgram) {
+  for (const char* objects : {"[MPIEnvironment]", "MPIEnvironment", "[{class_path: MPIEnvironment}]"})
+    test::expect_error<ConfigError>([&] { read("trainer:\n  plugins: " + std::string(objects)); },
+                                    {"trainer.plugins", "config.yaml:2:", "in the program"});
   test::expect_error<ConfigError>([] { read("trainer: {logger: [{class_path: CSVLogger}]}"); },
                                   {"trainer.logger", "csv, jsonl"});
 }

@@ -218,6 +218,8 @@ class Flags(ProgramTest):
         "trainer.barebones": lambda t: not t.summary(*ONE_EPOCH, "--trainer.barebones")["metrics"]
         and t.refuses(2, "barebones", "--trainer.barebones", "--trainer.fast_dev_run", "true"),
         "trainer.use_distributed_sampler": lambda t: t.summary(*ONE_EPOCH, *DDP, "--trainer.use_distributed_sampler", "false")["steps"] == 45,
+        "trainer.callbacks": lambda t: t.summary("--trainer.callbacks", "{class_path: EarlyStopping, init_args: {monitor: val_loss, stopping_threshold: 9}}")["steps"] == 45
+        and t.summary("--trainer.callbacks+=EarlyStopping", "--trainer.callbacks.monitor=val_loss", "--trainer.callbacks.stopping_threshold=9")["steps"] == 45,
         "trainer.default_root_dir": lambda t: t.run_below_root(),
         "trainer.strategy.sharding_strategy": lambda t: t.summary(*ONE_EPOCH, *FSDP)["bytes_sent_per_step"]
         > t.summary(*ONE_EPOCH, *FSDP, "--trainer.strategy.sharding_strategy", "NO_SHARD")["bytes_sent_per_step"],

@@ -64,6 +64,10 @@ REFUSED = {
     "matmul_precision": [("low", "highest"), ("1", "medium")],
     "inference_mode": [("maybe", "true")],
     "use_distributed_sampler": [("maybe", "true")],
+    "callbacks": [("EarlyStoping", "expected one of ModelCheckpoint, EarlyStopping", "did you mean EarlyStopping?"),
+                  ("my.module.Pace", "ls::register_callback"), ("RichModelSummary", "name ModelSummary"),
+                  ("EarlyStopping", "trainer.callbacks[0]: EarlyStopping: monitor"),
+                  ("[{class_path: Timer}", "malformed YAML")],
 }
 TAKES_ANY_TEXT = {"default_root_dir", "local_checkpoint.folder"}
 # Options of one strategy: refused in tests/strategy and tests/parallel.

@@ -143,7 +143,9 @@ std::vector<RankResult> with_fault(FaultKind kind, FaultPlace place = FaultPlace
     EXPECT_EQ(ranks[peer].outcome, stays ? RankOutcome::kTimedOut : RankOutcome::kPeerFailed)
         << ranks[peer].error;
     EXPECT_EQ(ranks[peer].exit_code, 1);
-    EXPECT_EQ(ranks[peer].whereabouts, "after all_reduce seq 3");
+    // Who is told of the victim's end before it comes to the third collective does not begin it.
+    EXPECT_THAT(ranks[peer].whereabouts,
+                AnyOf("after all_reduce seq 3", stays ? "after all_reduce seq 3" : "after all_reduce seq 2"));
   }
   return ranks;
 }

@@ -129,6 +129,12 @@ class TestPlugins(unittest.TestCase):
         self.assert_refused(self.load(PLUGIN, "no_such_option=3"), "options no_such_option=3", PLUGIN)
         self.assert_refused(self.load(PLUGIN, "cpu_device_count"), "NAME=VALUE", '"cpu_device_count"')
 
+    def test_options_have_the_types_of_what_is_written(self):
+        run = self.load(PLUGIN, "cpu_device_count=2,asynchronous=false")
+        self.assertEqual((run.stdout, run.stderr), ("cpu 2 devices, PJRT 0.115\n", ""))
+        for value, kind in (("1", 2), ("0.5", 4), ("no", 0)):  # whole number, number, text: alternatives of the plug-in's own
+            self.assert_refused(self.load(PLUGIN, f"asynchronous={value}"), f"has type index {kind} but expected type index is 4")
+
 
 if __name__ == "__main__":
     unittest.main()

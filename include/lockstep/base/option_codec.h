@@ -33,13 +33,18 @@ struct OptionText {
   Kind kind = Kind::kScalar;           ///< what was written
   std::string text = {};               ///< of a scalar
   bool quoted = false;                 ///< in quotation marks: "null" is then a word like any other
-  std::vector<OptionText> items = {};  ///< of a list
+  std::vector<OptionText> items = {};  ///< of a list, and the values of a map that is kept whole
+  std::vector<OptionText> names = {};  ///< the keys of such a map, as many as `items`
   int line = 0;                        ///< of the file, from 1; 0: none
   int column = 0;                      ///< in the line, from 1; 0: none
 };
 
 /// How `text` is named in errors: `"abc"`, `a list`, `null`, `a map`.
 LOCKSTEP_API std::string shown(const OptionText& text);
+
+/// `text` as it may be written on one line: `abc`, `[1, 2]`, `{class_path: Timer}`. For people: words are not
+/// quoted.
+LOCKSTEP_API std::string one_line(const OptionText& text);
 
 /// Where an option was given.
 struct Source {
@@ -69,6 +74,10 @@ struct Assignment {
   OptionText value = {};  ///< what is assigned
   Source source = {};     ///< where that was said
 };
+
+/// What `assignment` says, value by value, on one line each, by their keys: those of objects in a list as
+/// `trainer.callbacks[0].init_args.patience`.
+LOCKSTEP_API std::vector<std::pair<std::string, std::string>> single_values(const Assignment& assignment);
 
 // Ranges that numbers, durations and list items must lie in, and values of which one must be taken.
 

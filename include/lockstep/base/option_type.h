@@ -70,9 +70,19 @@ LOCKSTEP_OPTION_TYPE(std::uint64_t);
 LOCKSTEP_OPTION_TYPE(double);  ///< finite
 LOCKSTEP_OPTION_TYPE(std::string);
 LOCKSTEP_OPTION_TYPE(std::filesystem::path);
-/// `250ms`, `30s`, `5m`, `1h`, `2d`, `HH:MM:SS`, `DD:HH:MM:SS`; printed in the largest unit that fits
-LOCKSTEP_OPTION_TYPE(std::chrono::milliseconds);
 #undef LOCKSTEP_OPTION_TYPE
+
+/// `250ms`, `30s`, `5m`, `1h`, `2d`, `HH:MM:SS`, `DD:HH:MM:SS`, and as Python has them: `1 day, 2:00:00`,
+/// `{days: 1, hours: 2}`; printed in the largest unit that fits.
+template <>
+struct LOCKSTEP_API OptionType<std::chrono::milliseconds> {
+  /// YAML may give a map: the arguments of Python's timedelta.
+  static constexpr bool kIsMap = true;
+  static Expected<std::chrono::milliseconds> parse(std::string_view text);
+  static std::string print(const std::chrono::milliseconds& value);
+  static std::string accepted();
+  static std::string type();
+};
 
 template <NamedEnum T>
 struct OptionType<T> {

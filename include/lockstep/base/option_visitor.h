@@ -22,7 +22,10 @@
 
 namespace lockstep {
 
+class OptionObjects;
 class OptionVisitor;
+struct NamedObject;
+struct ObjectClass;
 
 /// A struct with a `describe` function.
 template <class T>
@@ -262,12 +265,19 @@ class LOCKSTEP_API OptionVisitor {
     visit_choice(slot);
   }
 
+  /// A list of objects of `classes`, which files and flags name with their options; see option_objects.h.
+  /// `own_hint` says what to do for another class, in a sentence without its end.
+  void objects(std::string_view name, std::vector<NamedObject>& objects, std::span<const ObjectClass> classes,
+               std::string_view own_hint, std::string_view help);
+
   /// Called for each field.
   virtual void visit_field(OptionField& field) = 0;
   /// Called for each group; `members` visits what is in it.
   virtual void visit_group(std::string_view name, std::string_view help, const Members& members) = 0;
   /// Called for each choice.
   virtual void visit_choice(OptionChoice& choice) = 0;
+  /// Called for each list of objects; does nothing unless overridden.
+  virtual void visit_objects(OptionObjects& /*objects*/) {}
 };
 
 }  // namespace lockstep

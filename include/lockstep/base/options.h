@@ -27,9 +27,10 @@ struct OptionInfo {
   std::vector<std::string> only_for = {};  ///< names of that choice that have the option
   /// Defaults of those of `only_for` that have another one than `default_value`.
   std::map<std::string, std::string> other_defaults = {};
-  bool is_bool = false;    ///< a bare flag means true
-  bool is_list = false;    ///< a repeated flag appends
-  bool is_choice = false;  ///< picks an alternative, which may have options below this key
+  bool is_bool = false;     ///< a bare flag means true
+  bool is_list = false;     ///< a repeated flag appends
+  bool is_choice = false;   ///< picks an alternative, which may have options below this key
+  bool is_objects = false;  ///< a list of classes with options of their own; see option_objects.h
 };
 
 /// A group of options as help shows it: a root, or a described member.
@@ -93,7 +94,8 @@ class LOCKSTEP_API OptionTree {
 };
 
 /// The assignments in a YAML file: nested maps become dotted keys. An empty file gives none.
-/// Anchors work; merge keys (`<<`), several documents, duplicate keys and lists of lists are refused.
+/// Maps in lists, and a map that names a class (`{class_path: NAME, init_args: {...}}`), stay whole. Anchors
+/// work; merge keys (`<<`), several documents, duplicate keys and lists of lists are refused.
 /// @throws ConfigError with file:line:column when it is malformed, and when it cannot be read
 LOCKSTEP_API std::vector<Assignment> read_yaml_file(const std::filesystem::path& file);
 

@@ -38,7 +38,8 @@ class LOCKSTEP_API LightningEnvironment final : public ClusterEnvironment {
   /// @throws ConfigError naming the variable, where WORLD_SIZE, NODE_RANK or LOCAL_RANK is set for a job of
   /// another size, or ranks that are started already have no MASTER_PORT to meet at
   void validate_settings(int num_devices, int num_nodes) const override;
-  /// Removes WORLD_SIZE from the process environment.
+  /// Removes WORLD_SIZE from the process environment, unless RANK is set and the world has one rank: both
+  /// are what the job was started with.
   void teardown() override;
 
  private:

@@ -11,6 +11,7 @@
 #include <lockstep/base/error.h>
 #include <lockstep/base/export.h>
 #include <lockstep/base/option_type.h>
+#include <lockstep/base/option_visitor.h>
 #include <lockstep/comm/communicator.h>
 #include <lockstep/metrics/monitor_mode.h>
 #include <lockstep/state/state_tree.h>
@@ -30,6 +31,8 @@ struct SpikeDetectionOptions {
   std::filesystem::path exclude_batches_path = {};
   bool finite_only = true;  ///< NaN and infinity are spikes, too; false: they are passed over
 };
+
+LOCKSTEP_API void describe(OptionVisitor& visitor, SpikeDetectionOptions& options);
 
 /// The loss of a batch has jumped on one of the ranks; all ranks throw it.
 class LOCKSTEP_API TrainingSpike : public Error {

@@ -7,10 +7,12 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 #include <variant>
 #include <vector>
 
+#include <lockstep/base/option_type.h>
 #include <lockstep/deepspeed/lr_schedules.h>
 
 namespace lockstep {
@@ -138,6 +140,8 @@ enum class Interval {
   kEpoch,  ///< "epoch": after each training epoch
   kStep    ///< "step": after each optimizer step
 };
+
+LOCKSTEP_API std::span<const OptionName<Interval>> option_names(Interval);
 
 /// A scheduler and when to step it; Lightning's scheduler configuration.
 struct LRScheduler {

@@ -134,6 +134,8 @@ class LOCKSTEP_API AccumulationSchedule {
   int at(std::int64_t epoch) const;
   /// The first epoch behind `epoch` that has a number of its own; the largest there is without one.
   std::int64_t next_change(std::int64_t epoch) const;
+  /// What it was made with.
+  const Steps& by_epoch() const { return by_epoch_; }
   /// Whether it is the same in every epoch.
   bool is_constant() const { return by_epoch_.size() == 1 && by_epoch_.begin()->first == 0; }
 

@@ -12,6 +12,7 @@
 #include <variant>
 #include <vector>
 
+#include <lockstep/base/option_objects.h>
 #include <lockstep/base/option_type.h>
 #include <lockstep/base/options.h>
 #include <lockstep/checkpoint/checkpoint.h>
@@ -163,7 +164,10 @@ struct TrainerOptions {
   bool use_distributed_sampler = true;          ///< each rank gets its part of the data; false: all of it
   std::filesystem::path default_root_dir = {};  ///< where runs/ is made; empty: the working directory
 
-  std::vector<std::shared_ptr<Callback>> callbacks = {};         ///< in the order in which they are called
+  std::vector<std::shared_ptr<Callback>> callbacks = {};  ///< in the order in which they are called
+  /// Callbacks that files and flags name (--trainer.callbacks): each Trainer makes new ones of them, behind
+  /// `callbacks`. See named_callbacks.h.
+  std::vector<NamedObject> named_callbacks = {};
   std::shared_ptr<ClusterEnvironment> cluster_environment = {};  ///< none: detected
   std::vector<Plugin> plugins = {};  ///< at most one of each kind; not together with an option of that kind
   RunOptions run = {};               ///< filled in by ls::run()

@@ -198,4 +198,18 @@ void EarlyStopping::load_state(const StateTree& state) {
   if (state.contains("last_value")) last_value_ = state.get<double>("last_value");
 }
 
+void describe(OptionVisitor& v, EarlyStoppingOptions& o) {
+  v.field("monitor", o.monitor, "Name of the logged metric; required");
+  v.field("min_delta", o.min_delta, "What counts as better: by more than this");
+  v.field("patience", o.patience, "Checks without anything better, after which the fit ends", at_least(0));
+  v.field("verbose", o.verbose, "Say when the metric gets better");
+  v.field("mode", o.mode, "Whether less (min) or more (max) is better");
+  v.field("strict", o.strict, "A metric that was not logged is an error; false: a warning");
+  v.field("check_finite", o.check_finite, "NaN and infinity end the fit");
+  v.field("stopping_threshold", o.stopping_threshold, "A better value than this ends the fit");
+  v.field("divergence_threshold", o.divergence_threshold, "A worse value than this ends the fit");
+  v.field("check_on_train_epoch_end", o.check_on_train_epoch_end,
+          "Check at the end of the training epoch (true) or of each validation (false); null: as they come");
+}
+
 }  // namespace lockstep

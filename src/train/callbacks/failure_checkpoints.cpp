@@ -100,4 +100,11 @@ void OnExceptionCheckpoint::on_fit_end(TrainContext& context) {
   detail::remove_checkpoint(detail::weights_beside(ckpt_path()));
 }
 
+void describe(OptionVisitor& v, OnExceptionCheckpointOptions& o) {
+  v.field("dirpath", o.dirpath, "Folder of the checkpoint; empty: checkpoints/ in the run's folder");
+  v.field("filename", o.filename, "Its name without .ckpt");
+  v.field("deadline", o.deadline, "How long a rank that fails waits for the others to fail, too",
+          at_least(0));
+}
+
 }  // namespace lockstep

@@ -245,4 +245,17 @@ void BackboneFinetuning::load_state(const StateTree& state) {
     previous_backbone_lr_ = state.get<double>("previous_backbone_lr");
 }
 
+void describe(OptionVisitor& v, BackboneFinetuningOptions& o) {
+  v.field("unfreeze_backbone_at_epoch", o.unfreeze_backbone_at_epoch,
+          "From this epoch on the backbone trains, too", at_least(0));
+  v.field("backbone_initial_ratio_lr", o.backbone_initial_ratio_lr,
+          "Its learning rate then, as a multiple of the first group's", at_least(0));
+  v.field("backbone_initial_lr", o.backbone_initial_lr, "Its learning rate then, in place of that",
+          at_least(0));
+  v.field("should_align", o.should_align, "Its learning rate never exceeds the first group's");
+  v.field("train_bn", o.train_bn, "Train its BatchNorm layers, once it is unfrozen");
+  v.field("verbose", o.verbose, "Say the learning rates");
+  v.field("rounding", o.rounding, "Digits behind the point of what is said", at_least(0));
+}
+
 }  // namespace lockstep

@@ -2,6 +2,7 @@
 
 #include <lockstep/train/trainer_options.h>
 
+#include "train/callbacks/named_options.h"
 #include "train/callbacks/refuse.h"
 
 namespace lockstep {
@@ -29,6 +30,10 @@ void GradientAccumulationScheduler::setup(TrainContext& context) {
   if (own != AccumulationSchedule(1) && own != schedule_)
     refuse_schedule("in a Trainer with accumulate_grad_batches", "one of the two", own.print());
   context.set_accumulate_grad_batches(schedule_);
+}
+
+void describe(OptionVisitor& v, AccumulationOptions& o) {
+  v.field("scheduling", o.scheduling, "Micro-batches per optimizer step by epoch: {4: 2}; required");
 }
 
 }  // namespace lockstep

@@ -342,4 +342,25 @@ const ModelCheckpoint::Saved& ModelCheckpoint::worst() const {
                                    [&](const auto& one, const auto& other) { return is_better(one, other); });
 }
 
+void describe(OptionVisitor& v, ModelCheckpointOptions& o) {
+  v.field("dirpath", o.dirpath, "Folder of the checkpoints; empty: checkpoints/ in the run's folder");
+  v.field("filename", o.filename, "Their names, such as {epoch}-{val_loss:.2f}; empty: {epoch}-{step}");
+  v.field("monitor", o.monitor, "Name of the logged metric; empty: the latest checkpoint is the best");
+  v.field("verbose", o.verbose, "Say what is saved, and what is not");
+  v.field("save_last", o.save_last, "Whether there is a last.ckpt; link: as a symbolic link to the latest");
+  v.field("save_top_k", o.save_top_k, "Number of the best that are stored; -1: all, 0: none", at_least(-1));
+  v.field("save_on_exception", o.save_on_exception, "Save what there is when a fit fails");
+  v.field("save_weights_only", o.save_weights_only, "Leave out optimizer, schedule and loops");
+  v.field("mode", o.mode, "Whether less (min) or more (max) of the metric is better");
+  v.field("auto_insert_metric_name", o.auto_insert_metric_name, "{val_loss} becomes val_loss=0.12, not 0.12");
+  v.field("every_n_train_steps", o.every_n_train_steps, "Optimizer steps between checkpoints; 0: never",
+          at_least(0));
+  v.field("train_time_interval", o.train_time_interval, "Time between checkpoints", at_least(0));
+  v.field("every_n_epochs", o.every_n_epochs, "Epochs between checkpoints; 0: never", at_least(0));
+  v.field("save_on_train_epoch_end", o.save_on_train_epoch_end,
+          "Save at the end of the training epoch (true) or of the validation (false); null: as they come");
+  v.field("enable_version_counter", o.enable_version_counter,
+          "A name that is taken gets -v1, -v2, ...; false: the checkpoint is replaced");
+}
+
 }  // namespace lockstep

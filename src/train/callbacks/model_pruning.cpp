@@ -12,6 +12,7 @@
 
 #include "device/step_recording.h"
 #include "state/module_tensors.h"
+#include "train/callbacks/named_options.h"
 #include "train/callbacks/pruning_mask.h"
 #include "train/callbacks/refuse.h"
 
@@ -297,6 +298,61 @@ void ModelPruning::on_load_checkpoint(TrainContext& context, const StateTree& sh
     if (parameter.original.defined() && originals.contains(parameter.name))
       detail::copy_as_loaded(originals, parameter.name, parameter.original);
   }
+}
+
+// Without the functions that code may give.
+template <>
+struct OptionType<PruningAmount> {
+  using Number = std::variant<std::int64_t, double>;
+  static Expected<PruningAmount> parse(std::string_view text) {
+    const auto number = OptionType<Number>::parse(text);
+    if (!number) return Unexpected{number.error()};
+    return std::visit([](auto value) { return PruningAmount(value); }, *number);
+  }
+  static std::string print(const PruningAmount& value) {
+    if (const auto* whole = std::get_if<std::int64_t>(&value)) return OptionType<Number>::print(*whole);
+    const auto* fraction = std::get_if<double>(&value);
+    return fraction != nullptr ? OptionType<Number>::print(*fraction) : "a function";
+  }
+  static std::string accepted() { return OptionType<Number>::accepted(); }
+  static std::string type() { return OptionType<Number>::type(); }
+};
+
+template <>
+struct OptionType<PruningSwitch> {
+  static Expected<PruningSwitch> parse(std::string_view text) {
+    const auto is_on = OptionType<bool>::parse(text);
+    if (!is_on) return Unexpected{is_on.error()};
+    return PruningSwitch(*is_on);
+  }
+  static std::string print(const PruningSwitch& value) {
+    const auto* is_on = std::get_if<bool>(&value);
+    return is_on != nullptr ? OptionType<bool>::print(*is_on) : "a function";
+  }
+  static std::string accepted() { return OptionType<bool>::accepted(); }
+  static std::string type() { return OptionType<bool>::type(); }
+};
+
+void describe(OptionVisitor& v, ModelPruningOptions& o) {
+  v.field("pruning_fn", o.pruning_fn, "Which weights are pruned first, one by one or in slices; required",
+          one_of({"l1_unstructured", "random_unstructured", "ln_structured", "random_structured"}));
+  v.field("parameters_to_prune", o.parameters_to_prune,
+          "Full names such as net.0.weight; empty: all that are called as in parameter_names");
+  v.field("parameter_names", o.parameter_names, "Names of parameters within modules");
+  v.field("use_global_unstructured", o.use_global_unstructured,
+          "Compare the weights of all parameters; false: of each on its own");
+  v.field("amount", o.amount, "How much is pruned at a time: a number of weights, or a fraction (0.2)");
+  v.field("apply_pruning", o.apply_pruning, "Whether anything is pruned");
+  v.field("make_pruning_permanent", o.make_pruning_permanent,
+          "Forget after fit what was pruned; false: another fit keeps it pruned");
+  v.field("use_lottery_ticket_hypothesis", o.use_lottery_ticket_hypothesis,
+          "Set what is left to what it was before training");
+  v.field("resample_parameters", o.resample_parameters, "Set what is left to new random values instead");
+  v.field("pruning_dim", o.pruning_dim, "Dimension whose slices are pruned, of structured methods");
+  v.field("pruning_norm", o.pruning_norm, "Norm by which slices are compared, of ln_structured");
+  v.field("verbose", o.verbose, "1: say how much is pruned; 2: of each parameter, too", between(0, 2));
+  v.field("prune_on_train_epoch_end", o.prune_on_train_epoch_end,
+          "Prune at the end of each training epoch; false: of each validation");
 }
 
 }  // namespace lockstep

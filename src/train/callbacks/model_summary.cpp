@@ -8,6 +8,7 @@
 
 #include <lockstep/train/module.h>
 
+#include "train/callbacks/named_options.h"
 #include "train/logging/class_name.h"
 
 namespace lockstep {
@@ -105,6 +106,11 @@ void ModelSummary::on_fit_start(TrainContext& context) {
   auto text = summarize(context.module(), max_depth_);
   text.pop_back();
   context.print(text);
+}
+
+void describe(OptionVisitor& v, SummaryOptions& o) {
+  v.field("max_depth", o.max_depth, "Modules so far below the model have a line; -1: all, 0: only the sums",
+          at_least(-1));
 }
 
 }  // namespace lockstep

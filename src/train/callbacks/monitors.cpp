@@ -255,4 +255,22 @@ void SpikeDetection::on_train_batch_end(StepContext& step, const TrainOutput& ou
   detector_.observe(output.loss, step.batch_idx(), step.strategy().communicator());
 }
 
+void describe(OptionVisitor& v, LearningRateMonitorOptions& o) {
+  v.field("logging_interval", o.logging_interval,
+          "Log each step or each epoch; null: as the schedule advances");
+  v.field("log_momentum", o.log_momentum, "Log momentum, or beta1, too");
+  v.field("log_weight_decay", o.log_weight_decay, "Log weight decay, too");
+  v.field("log_key_prefix", o.log_key_prefix, "Text before each name");
+}
+
+void describe(OptionVisitor& v, DeviceStatsMonitorOptions& o) {
+  v.field("cpu_stats", o.cpu_stats, "Log the load of the CPU; null: where training runs on it");
+}
+
+void describe(OptionVisitor& v, ThroughputMonitorOptions& o) {
+  v.field("available_flops", o.available_flops, "Operations per second of a device, for mfu", more_than(0));
+  v.field("window_size", o.window_size, "Batches that rates are measured over", at_least(1));
+  v.field("separator", o.separator, "Text between the parts of a name");
+}
+
 }  // namespace lockstep

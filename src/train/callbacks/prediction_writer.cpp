@@ -115,4 +115,16 @@ void PredictionWriter::write_on_epoch_end(TrainContext& context, std::span<const
   write(file(context, ""), rows_of(predictions), indices);
 }
 
+std::span<const OptionName<WriteInterval>> option_names(WriteInterval) {
+  static constexpr OptionName<WriteInterval> kNames[] = {{"batch", WriteInterval::kBatch},
+                                                         {"epoch", WriteInterval::kEpoch},
+                                                         {"batch_and_epoch", WriteInterval::kBatchAndEpoch}};
+  return kNames;
+}
+
+void describe(OptionVisitor& v, PredictionWriterOptions& o) {
+  v.field("dirpath", o.dirpath, "Folder of the files; empty: predictions/ in the run's folder");
+  v.field("write_interval", o.write_interval, "Write after each batch, at the end, or both");
+}
+
 }  // namespace lockstep

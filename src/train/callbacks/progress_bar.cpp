@@ -314,4 +314,10 @@ std::vector<std::string> RichProgressBar::lines(std::span<const ProgressPass> pa
   return found;
 }
 
+void describe(OptionVisitor& v, ProgressBarOptions& o) {
+  v.field("refresh_rate", o.refresh_rate, "Batches from one update to the next; 0: there is no bar",
+          at_least(0));
+  v.field("leave", o.leave, "The bar of an epoch that is over stays");
+}
+
 }  // namespace lockstep

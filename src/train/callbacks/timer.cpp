@@ -83,4 +83,17 @@ void Timer::load_state(const StateTree& state) {
   before_ = std::chrono::duration_cast<Clock::duration>(Seconds(state.get<double>("elapsed_seconds")));
 }
 
+std::span<const OptionName<TimerInterval>> option_names(TimerInterval) {
+  static constexpr OptionName<TimerInterval> kNames[] = {{"step", TimerInterval::kStep},
+                                                         {"epoch", TimerInterval::kEpoch}};
+  return kNames;
+}
+
+void describe(OptionVisitor& v, TimerOptions& o) {
+  v.field("duration", o.duration, "The fit ends when it has taken so long; null: it is measured",
+          more_than(0));
+  v.field("interval", o.interval, "Check the clock after each step, or each epoch");
+  v.field("verbose", o.verbose, "Say that the time is over");
+}
+
 }  // namespace lockstep

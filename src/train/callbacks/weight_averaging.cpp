@@ -14,6 +14,7 @@
 #include <lockstep/train/trainer_options.h>
 
 #include "train/callbacks/averaged_weights.h"
+#include "train/callbacks/named_options.h"
 #include "train/callbacks/refuse.h"
 
 namespace lockstep {
@@ -279,6 +280,31 @@ void StochasticWeightAveraging::on_load_checkpoint(TrainContext& context, const 
                           state.get<std::int64_t>("n_averaged"));
   latest_update_epoch_ = state.get<std::int64_t>("latest_update_epoch");
   replace_schedule(context);
+}
+
+void describe(OptionVisitor& v, WeightAveragingOptions& o) {
+  v.field("use_buffers", o.use_buffers, "Average floating-point buffers, too");
+}
+
+void describe(OptionVisitor& v, EMAWeightAveragingOptions& o) {
+  v.field("use_buffers", o.use_buffers, "Average floating-point buffers, too");
+  v.field("decay", o.decay, "Weight of the average in each update", between(0, 1));
+  v.field("update_every_n_steps", o.update_every_n_steps,
+          "Optimizer steps between updates; 0: not after steps", at_least(0));
+  v.field("update_starting_at_step", o.update_starting_at_step, "First step, from 0, that may update",
+          at_least(0));
+  v.field("update_starting_at_epoch", o.update_starting_at_epoch,
+          "From this epoch on, update at its end, too", at_least(0));
+}
+
+void describe(OptionVisitor& v, StochasticWeightAveragingOptions& o) {
+  v.field("swa_lrs", o.swa_lrs, "Learning rate, or one for each parameter group; required", more_than(0));
+  v.field("swa_epoch_start", o.swa_epoch_start,
+          "Epoch from which weights are averaged, from 1, or a fraction of max_epochs (0.8)");
+  v.field("annealing_epochs", o.annealing_epochs, "Epochs in which rates go to swa_lrs; 0: at once",
+          at_least(0));
+  v.field("annealing_strategy", o.annealing_strategy, "Whether they go along a cosine or a line",
+          one_of({"cos", "linear"}));
 }
 
 }  // namespace lockstep

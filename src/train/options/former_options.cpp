@@ -14,7 +14,7 @@ struct Former {
 constexpr std::string_view kDevices = "say trainer.devices, with the number of ranks of a node";
 constexpr std::string_view kTuner = "the tuner does this: see docs/tuner.md";
 constexpr std::string_view kPrecision = "say trainer.precision: 16-mixed or bf16-mixed";
-constexpr std::string_view kProgram = "give the callback in the program: its options have a member callbacks";
+constexpr std::string_view kCallback = "say trainer.callbacks, with class_path StochasticWeightAveraging";
 
 constexpr std::array kFormer{
     Former{"amp_backend", kPrecision},
@@ -36,7 +36,7 @@ constexpr std::array kFormer{
     Former{"replace_sampler_ddp", "say trainer.use_distributed_sampler"},
     Former{"resume_from_checkpoint",
            "say --ckpt_path with the checkpoint, or --resume auto for the newest one"},
-    Former{"stochastic_weight_avg", kProgram},
+    Former{"stochastic_weight_avg", kCallback},
     Former{"terminate_on_nan", "say trainer.detect_anomaly"},
     Former{"tpu_cores", kDevices},
     Former{"track_grad_norm", "log the norm in the module, in on_before_optimizer_step()"},

@@ -9,6 +9,7 @@
 #include <lockstep/data/any_loader.h>
 #include <lockstep/profilers/profilers.h>
 #include <lockstep/train/batch_counts.h>
+#include <lockstep/train/named_callbacks.h>
 #include <lockstep/train/profiler_choice.h>
 #include <lockstep/train/pytorch_profiler.h>
 #include <lockstep/train/trainer_options.h>
@@ -122,6 +123,10 @@ void describe(OptionVisitor& v, TrainerOptions& o) {
   v.field("inference_mode", o.inference_mode,
           "Validate, test and predict in inference mode where one process runs");
   v.field("use_distributed_sampler", o.use_distributed_sampler, "Give each rank its part of the data");
+  v.objects(
+      "callbacks", o.named_callbacks, callback_classes(),
+      "callbacks of the program's own are given in its code, or registered: ls::register_callback",
+      "Callbacks beside those of the code: NAME, or [{class_path: NAME, init_args: {OPTION: VALUE}}, ...]");
   v.field("default_root_dir", o.default_root_dir, "Where runs/ is made; empty: the working directory");
 }
 

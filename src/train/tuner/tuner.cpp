@@ -7,6 +7,7 @@
 #include <lockstep/train/tuner.h>
 #include <lockstep/train/tuner_options.h>
 
+#include "train/callbacks/named_options.h"
 #include "train/data/data_place.h"
 #include "train/tuner/search_scope.h"
 
@@ -161,6 +162,18 @@ void describe(OptionVisitor& v, LrFindOptions& o) {
   v.field("mode", o.mode, "Raise the rate by equal factors (exponential) or differences (linear)");
   v.field("early_stop_threshold", o.early_stop_threshold,
           "Stop when the loss is worse than the best by this factor; null: never", more_than(0));
+}
+
+// Lightning's names, in the order of its LearningRateFinder.
+void describe(OptionVisitor& v, RateFinderOptions& o) {
+  auto& search = o.search;
+  v.field("min_lr", search.min_lr, "First learning rate", more_than(0));
+  v.field("max_lr", search.max_lr, "Last learning rate", more_than(0));
+  v.field("num_training_steps", search.num_training, "Steps from the first to the last", at_least(1));
+  v.field("mode", search.mode, "Raise the rate by equal factors (exponential) or differences (linear)");
+  v.field("early_stop_threshold", search.early_stop_threshold,
+          "Stop when the loss is worse than the best by this factor; null: never", more_than(0));
+  v.field("update_attr", search.update_attr, "Train with the rate that is suggested");
 }
 
 }  // namespace lockstep

@@ -25,6 +25,8 @@ struct EarlyStoppingOptions {
   std::optional<bool> check_on_train_epoch_end = {};
 };
 
+LOCKSTEP_API void describe(OptionVisitor& visitor, EarlyStoppingOptions& options);
+
 /// Why a fit was ended.
 enum class StoppingReason {
   kNotStopped,           ///< it was not

@@ -60,6 +60,8 @@ struct OnExceptionCheckpointOptions {
   std::chrono::milliseconds deadline = std::chrono::milliseconds(500);
 };
 
+LOCKSTEP_API void describe(OptionVisitor& visitor, OnExceptionCheckpointOptions& options);
+
 /// Saves as TrainContext::save_after_failure() does: a checkpoint to go on from where all ranks failed at the
 /// same place, the weights of one of them otherwise. ckpt_path = "last" and resume = auto find it; a fit that
 /// ends well removes it. Lightning's OnExceptionCheckpoint, which waits for ever for ranks that have not

@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 
+#include <lockstep/base/option_visitor.h>
 #include <lockstep/train/hooks.h>
 #include <lockstep/train/module.h>
 
@@ -74,6 +75,9 @@ struct BackboneFinetuningOptions {
   /// The part to freeze; none: the module that is registered as "backbone".
   std::function<torch::nn::Module&(AnyModule&)> backbone = {};
 };
+
+/// All but `lambda_func` and `backbone`.
+LOCKSTEP_API void describe(OptionVisitor& visitor, BackboneFinetuningOptions& options);
 
 /// Trains all but a backbone at first; from an epoch on the backbone as well, under a learning rate that
 /// grows to that of the rest. As in Lightning, the backbone's BatchNorm layers train from the start.

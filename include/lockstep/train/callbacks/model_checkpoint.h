@@ -13,6 +13,7 @@
 #include <vector>
 
 #include <lockstep/base/option_type.h>
+#include <lockstep/base/option_visitor.h>
 #include <lockstep/metrics/monitor_mode.h>
 #include <lockstep/train/hooks.h>
 
@@ -52,6 +53,8 @@ struct ModelCheckpointOptions {
   bool save_on_exception = false;      ///< what can be saved of a fit that fails: see save_after_failure()
   bool enable_version_counter = true;  ///< a name that is taken gets -v1, -v2, ...; false: it is replaced
 };
+
+LOCKSTEP_API void describe(OptionVisitor& visitor, ModelCheckpointOptions& options);
 
 /// Saves checkpoints while fit runs, and removes those that are no longer among the best; always after the
 /// new one is complete. All ranks go by the metrics of rank 0. Of equal values the first that was saved is

@@ -11,6 +11,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <lockstep/base/option_visitor.h>
 #include <lockstep/train/hooks.h>
 
 namespace lockstep {
@@ -43,6 +44,8 @@ struct ModelPruningOptions {
   int verbose = 0;                               ///< 1: say how much is pruned; 2: of each parameter, too
   bool prune_on_train_epoch_end = true;          ///< false: at the end of each validation
 };
+
+LOCKSTEP_API void describe(OptionVisitor& visitor, ModelPruningOptions& options);
 
 /// Prunes at the end of each training epoch. What was pruned is 0 from then on, in the model and in its
 /// checkpoints: gradients are masked before they are clipped, weights after each optimizer step, in place; no

@@ -10,6 +10,7 @@
 #include <string>
 #include <string_view>
 
+#include <lockstep/base/option_visitor.h>
 #include <lockstep/device/cpu_stats.h>
 #include <lockstep/fabric/spike_detector.h>
 #include <lockstep/fabric/throughput.h>
@@ -26,6 +27,8 @@ struct LearningRateMonitorOptions {
   bool log_weight_decay = false;                  ///< logs weight decay, too
   std::string log_key_prefix = {};                ///< before each name
 };
+
+LOCKSTEP_API void describe(OptionVisitor& visitor, LearningRateMonitorOptions& options);
 
 /// Gives the loggers the learning rate of every group as `lr-AdamW`, or `lr-AdamW/pg1`, `lr-AdamW/pg2` where
 /// there are several; of several optimizers of a class the second as `lr-AdamW-1`. A schedule's own name
@@ -53,6 +56,8 @@ struct DeviceStatsMonitorOptions {
   /// Whether to log what CpuStats reads. Default: where training runs on the CPU.
   std::optional<bool> cpu_stats = {};
 };
+
+LOCKSTEP_API void describe(OptionVisitor& visitor, DeviceStatsMonitorOptions& options);
 
 /// Before and after each batch that is logged, of training, validation and test, gives the loggers
 /// `DeviceStatsMonitor.on_train_batch_start/cpu_percent` and so on, of rank 0's machine, and on a device its
@@ -96,6 +101,9 @@ struct ThroughputMonitorOptions {
   std::size_t window_size = 100;               ///< batches that rates are measured over
   std::string separator = "/";                 ///< between the parts of a name
 };
+
+/// All but the functions.
+LOCKSTEP_API void describe(OptionVisitor& visitor, ThroughputMonitorOptions& options);
 
 /// Logs what Throughput computes, as `train/device/samples_per_sec`, `validate/...`, `test/...` and
 /// `predict/...`, every log_every_n_steps; in training when the optimizer has stepped. Training's time is

@@ -8,6 +8,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <lockstep/base/option_visitor.h>
 #include <lockstep/train/hooks.h>
 
 namespace lockstep {
@@ -18,6 +19,8 @@ enum class WriteInterval {
   kEpoch,         ///< at the end
   kBatchAndEpoch  ///< both
 };
+
+LOCKSTEP_API std::span<const OptionName<WriteInterval>> option_names(WriteInterval);
 
 /// Base of those that write predictions: override what the interval calls. With `return_predictions` false,
 /// Trainer::predict keeps none beside them. Lightning's BasePredictionWriter.
@@ -50,6 +53,8 @@ struct PredictionWriterOptions {
   std::filesystem::path dirpath = {};                    ///< empty: predictions/ in the run's folder
   WriteInterval write_interval = WriteInterval::kEpoch;  ///< when predictions are written
 };
+
+LOCKSTEP_API void describe(OptionVisitor& visitor, PredictionWriterOptions& options);
 
 /// Writes safetensors files: predictions_RANK.safetensors at the end, predictions_RANK_BATCH.safetensors
 /// after each batch. In them "predictions" has a row per sample, and "batch_indices" (int64) says which

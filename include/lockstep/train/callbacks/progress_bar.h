@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include <lockstep/base/option_visitor.h>
 #include <lockstep/train/hooks.h>
 
 namespace lockstep {
@@ -18,6 +19,8 @@ struct ProgressBarOptions {
   int refresh_rate = 1;  ///< batches from one update to the next; 0: there is no bar
   bool leave = false;    ///< the bar of an epoch that is over stays, above the epoch's row
 };
+
+LOCKSTEP_API void describe(OptionVisitor& visitor, ProgressBarOptions& options);
 
 /// A pass over data, as a bar shows it.
 struct ProgressPass {

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 
+#include <lockstep/base/option_visitor.h>
 #include <lockstep/train/hooks.h>
 
 namespace lockstep {
@@ -19,12 +20,16 @@ enum class TimerInterval {
   kEpoch  ///< at the end of each epoch
 };
 
+LOCKSTEP_API std::span<const OptionName<TimerInterval>> option_names(TimerInterval);
+
 /// How long a fit may take.
 struct TimerOptions {
   std::optional<std::chrono::milliseconds> duration = {};  ///< none: only measure
   TimerInterval interval = TimerInterval::kStep;           ///< when the time is looked at
   bool verbose = true;                                     ///< say that the time is over
 };
+
+LOCKSTEP_API void describe(OptionVisitor& visitor, TimerOptions& options);
 
 /// Stops a fit whose duration is over, by rank 0's clock: TrainerOptions::max_time. Its state is the time
 /// that has passed, so that a resumed run counts what was before. Lightning's Timer.

@@ -12,6 +12,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <lockstep/base/option_visitor.h>
 #include <lockstep/train/hooks.h>
 
 namespace lockstep {
@@ -36,6 +37,9 @@ struct WeightAveragingOptions {
   bool use_buffers = true;  ///< average floating-point buffers, too; false: take them as they are
   MultiAverageFunction multi_avg_fn = {};  ///< none: get_swa_multi_avg_fn()
 };
+
+/// All but `multi_avg_fn`.
+LOCKSTEP_API void describe(OptionVisitor& visitor, WeightAveragingOptions& options);
 
 /// Keeps averages of a model's weights while it is trained. The model holds them while it is validated in
 /// fit, and when training has ended; checkpoints have them as the model's weights, and what training goes on
@@ -92,6 +96,8 @@ struct EMAWeightAveragingOptions {
   std::optional<std::int64_t> update_starting_at_epoch = {};  ///< from this epoch on, update at its end, too
 };
 
+LOCKSTEP_API void describe(OptionVisitor& visitor, EMAWeightAveragingOptions& options);
+
 /// WeightAveraging with an exponential moving average. Lightning's EMAWeightAveraging.
 class LOCKSTEP_API EMAWeightAveraging : public WeightAveraging {
  public:
@@ -114,6 +120,9 @@ struct StochasticWeightAveragingOptions {
   std::string annealing_strategy = "cos";  ///< "cos" or "linear"
   MultiAverageFunction avg_fn = {};        ///< none: get_swa_multi_avg_fn()
 };
+
+/// All but `avg_fn`.
+LOCKSTEP_API void describe(OptionVisitor& visitor, StochasticWeightAveragingOptions& options);
 
 /// From swa_epoch_start on takes the weights into an average at the beginning of each epoch, under learning
 /// rates of its own: the schedule that the module has configured ends there. When training ends the model
