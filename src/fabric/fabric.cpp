@@ -165,6 +165,13 @@ void Fabric::log(std::string_view name, double value, std::optional<std::int64_t
 }
 
 void Fabric::log(std::string_view name, const at::Tensor& value, std::optional<std::int64_t> step) {
+  if (!value.defined() || value.numel() != 1)
+    throw ConfigError(
+        "fabric",
+        {.what = "log(): the value of \"" + std::string(name) + "\" is not a single number",
+         .expected = "a tensor of one element",
+         .got = value.defined() ? std::to_string(value.numel()) + " elements" : "an undefined tensor",
+         .hint = "log its mean(), or its parts under names of their own"});
   if (is_global_zero()) log(name, value.item<double>(), step);
 }
 

@@ -124,7 +124,7 @@ void sgd_step_cpu(at::TensorList parameters, at::TensorList gradients, at::Tenso
   with_type_of(parameters, [&]<class T>(T) {
     update_batch<T>(parameters, gradients, buffers, {},
                     [&](std::size_t i, T* param, Gradients grad, T* buffer, T*, std::int64_t size) {
-                      const bool is_first = buffer != nullptr && count(steps[i]) == 0;
+                      const bool is_first = i < buffers.size() && count(steps[i]) == 0;
                       return SgdSegment<T>{param,
                                            grad,
                                            buffer,

@@ -28,8 +28,9 @@ class SgdOptimizer final : public FusedOptimizer {
       });
     update_parameters([&]<class T>(Slot& slot, T* param, Gradients grad, std::int64_t size) {
       const auto& group = groups()[slot.group];
-      T* buffer = has_state(group) ? slot.buffer<T>(0) : nullptr;
-      const bool first = buffer != nullptr && slot.steps()++ == 0;
+      const bool has_buffer = has_state(group);  // of no elements it is a null pointer
+      T* buffer = has_buffer ? slot.buffer<T>(0) : nullptr;
+      const bool first = has_buffer && slot.steps()++ == 0;
       return SgdSegment<T>{param, grad, buffer, size, coefficients(group, grad_scale, first)};
     });
   }

@@ -75,6 +75,8 @@ void callbacks_and_loggers(ls::Fabric& launched) {
   fabric.log("a", 1.0);
   fabric.log("b", torch::tensor(2.0), 7);
   fabric.log_dict({{"c", 3}, {"d", 4}});
+  for (const auto& odd : {torch::ones({2}), torch::Tensor()})
+    require_error([&] { fabric.log("pair", odd); }, "\"pair\" is not a single number");
   require(listing->rows == (fabric.is_global_zero() ? "a0=1 b7=2 c8=3 d8=4 " : ""),
           "rank 0 logs: " + listing->rows);
 }

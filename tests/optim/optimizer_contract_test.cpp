@@ -4,7 +4,9 @@
 #include <lockstep/optim/optimizer_factory.h>
 #include <lockstep/torch.h>
 
+#include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "optim/support.h"
 
@@ -116,6 +118,25 @@ TEST(OptimizerState, ResumesExactly) {
       second->step();
     }
     for (std::size_t i = 0; i < through.size(); ++i) EXPECT_TRUE(torch::equal(through[i], resumed[i]));
+  }
+}
+
+// A rank that has no element of any parameter may be the one that saves their counts.
+TEST(OptimizerState, CountsStepsOfParametersWithoutElements) {
+  const std::map<std::string, OptimizerFactory> factories{
+      {"SGD", SGD{.lr = 0.1, .momentum = 0.9}}, {"Adam", Adam{}}, {"AdamW", AdamW{}},
+      {"Adagrad", Adagrad{.lr = 0.1}},          {"Lion", Lion{}}, {"Lamb", Lamb{}}};
+  for (const auto& [name, factory] : factories) {
+    const auto none = torch::ones({0}).requires_grad_();
+    const auto optimizer = factory.create({{"none", none}});
+    for (int step = 0; step < 2; ++step) {
+      none.mutable_grad() = torch::ones({0});
+      optimizer->step();
+    }
+    const auto state = optimizer->state();
+    const auto count = std::ranges::find(state, "step", &lockstep::OptimizerState::kind);
+    ASSERT_NE(count, state.end()) << name;
+    EXPECT_EQ(count->tensor.item<int>(), 2) << name;
   }
 }
 
