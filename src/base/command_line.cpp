@@ -99,11 +99,11 @@ std::vector<Assignment> take_objects(Words& words, const Flags& flags) {
 
 std::string name_in(const std::string& word) { return word.substr(0, word.find('=')); }
 
-// Adds flags for the unknown keys below open roots that `words` name.
-void open_flags(Flags& flags, const Words& words, const Words& roots) {
+// Adds such flags for the unknown keys below open roots that `words` name.
+void open_flags(Flags& flags, const Words& words, const Words& roots, const Flag& flag) {
   for (const auto& word : words) {
     const auto below = [&](const std::string& root) { return word.starts_with("--" + root + "."); };
-    if (std::ranges::any_of(roots, below)) flags.try_emplace(name_in(word).substr(2), Flag{.is_open = true});
+    if (std::ranges::any_of(roots, below)) flags.try_emplace(name_in(word).substr(2), flag);
   }
 }
 
@@ -272,8 +272,8 @@ CommandLine parse_command_line(int argc, const char* const* argv, const OptionTr
                                const CommandLineInfo& info) {
   const Words words(argv + std::min(argc, 1), argv + argc);
   auto flags = flags_of(tree);
-  open_flags(flags, words, info.open_roots);
-  open_flags(flags, words, object_keys(flags));
+  open_flags(flags, words, info.open_roots, {.is_open = true});
+  open_flags(flags, words, object_keys(flags), {.expected = "the value of an option of the class before"});
   flags[kConfig] = {.expected = "the path of a YAML file"};
   flags[kCompletion] = {.expected = OptionType<Shell>::accepted()};
   auto with_their_values = with_values(words, flags);

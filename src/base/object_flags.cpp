@@ -65,7 +65,9 @@ void ObjectFlags::take_option(const std::string& flag, std::string_view option, 
   make_map(object);
   auto& init_args = entry_of(object, kInitArgs);
   init_args.kind = OptionText::Kind::kMap;
-  entry_of(init_args, option) = {.text = value};
+  OptionText text{.text = value};
+  if (detail::means_null(text)) text = {.kind = OptionText::Kind::kNull};
+  entry_of(init_args, option) = std::move(text);
 }
 
 }  // namespace lockstep

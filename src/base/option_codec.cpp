@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 
 #include <fmt/format.h>
 
@@ -186,6 +187,13 @@ namespace {
 
 constexpr std::size_t kLongestShown = 100;
 
+// Terminals would obey such characters, and a message would end at the first that is zero.
+std::string without_controls(std::string text) {
+  std::ranges::replace_if(
+      text, [](char letter) { return std::iscntrl(static_cast<unsigned char>(letter)) != 0; }, '?');
+  return text;
+}
+
 }  // namespace
 
 std::string shown(const OptionText& text) {
@@ -199,8 +207,8 @@ std::string shown(const OptionText& text) {
     case OptionText::Kind::kScalar:
       break;
   }
-  if (text.text.size() <= kLongestShown) return '"' + text.text + '"';
-  return '"' + text.text.substr(0, kLongestShown) + "...\"";
+  if (text.text.size() <= kLongestShown) return '"' + without_controls(text.text) + '"';
+  return '"' + without_controls(text.text.substr(0, kLongestShown)) + "...\"";
 }
 
 std::string one_line(const OptionText& text) {

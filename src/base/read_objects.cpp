@@ -8,6 +8,7 @@
 #include <lockstep/base/option_type.h>
 #include <lockstep/base/options.h>
 
+#include "base/format.h"
 #include "base/option_keys.h"
 
 namespace lockstep {
@@ -128,6 +129,22 @@ struct ObjectOptions {
 
 void describe(OptionVisitor& visitor, ObjectOptions& object) { object.one.describe(visitor, object.options); }
 
+// Of a class's options all names can be said.
+void refuse_unknown_option(const ObjectClass& one, const std::string& key,
+                           const std::vector<std::string>& known, const Assignment& assignment) {
+  const auto is_of = [&](const std::string& option) {
+    return is_at_or_below(assignment.key, option) || is_at_or_below(option, assignment.key);
+  };
+  if (std::ranges::any_of(known, is_of)) return;
+  std::vector<std::string> names;
+  for (const auto& option : known) names.push_back(option.substr(key.size() + 1));
+  throw ConfigError("options", {.what = "unknown key " + assignment.key,
+                                .expected = names.empty() ? "no options of " + one.name
+                                                          : "an option of " + one.name + ": " + joined(names),
+                                .where = shown(assignment.source),
+                                .hint = did_you_mean(nearest_name(assignment.key, known))});
+}
+
 std::any options_of(const ObjectClass& one, const GivenObject& given) {
   auto options = one.options;
   const auto* init_args = given.text.kind == OptionText::Kind::kMap ? given.entry(kInitArgs) : nullptr;
@@ -144,6 +161,7 @@ std::any options_of(const ObjectClass& one, const GivenObject& given) {
   ObjectOptions object{one, options};
   OptionTree tree;
   tree.add(key, object);
+  for (const auto& assignment : assignments) refuse_unknown_option(one, key, tree.keys(), assignment);
   tree.apply(assignments);
   return options;
 }
@@ -158,7 +176,7 @@ std::string without_origin(std::string_view text) {
 void try_to_make(const ObjectClass& one, const GivenObject& given, const std::any& options) {
   try {
     (void)one.make(options);
-  } catch (const ConfigError& error) {
+  } catch (const std::exception& error) {
     throw ConfigError("options", {.what = given.key + ": " + without_origin(error.what()),
                                   .where = given.place_of(class_path_of(given))});
   }

@@ -30,7 +30,7 @@ struct Settings {
 OptionTree tree_of(Program& program, Settings& settings);
 
 /// Rewrites `seed_everything: true` to seed 0 and `false` to none, as Lightning 2.6 means them, and takes out
-/// `trainer.plugins` of files that are null or empty.
+/// `trainer.plugins` and `trainer.model_registry` of files that are null or empty.
 /// @throws ConfigError for one that holds something: plugins are given in the program; for an option that
 /// Lightning's Trainer has no more, with what to write instead
 LOCKSTEP_API void take_lightning_keys(std::vector<Assignment>& assignments);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <iterator>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include <lockstep/base/error.h>
@@ -96,8 +97,19 @@ bool is_nothing(const OptionText& value) {
   return false;
 }
 
-bool is_for_plugins(const Assignment& assignment) {
-  return assignment.source.kind == Source::Kind::kYaml && assignment.key == "trainer.plugins";
+// Keys that files of LightningCLI have, which say nothing while they are null, and what to do for a value.
+struct NullKey {
+  std::string_view key;
+  const char* instead;
+};
+constexpr NullKey kNullKeys[] = {
+    {"trainer.plugins", "plugins are given in the program: ls::Trainer({.plugins = {...}})"},
+    {"trainer.model_registry", "there is no registry of models: leave it out"}};
+
+const char* instead_of_null_key(const Assignment& assignment) {
+  if (assignment.source.kind != Source::Kind::kYaml) return nullptr;
+  const auto* const found = std::ranges::find(kNullKeys, assignment.key, &NullKey::key);
+  return found == std::end(kNullKeys) ? nullptr : found->instead;
 }
 
 void choose_seed(Assignment& assignment) {
@@ -131,15 +143,16 @@ void take_lightning_keys(std::vector<Assignment>& assignments) {
     choose_seed(assignment);
     join_loggers(assignment);
     refuse_former(assignment);
-    if (!is_for_plugins(assignment) || is_nothing(assignment.value)) continue;
-    throw ConfigError("options",
-                      {.what = assignment.key + " cannot be set in a file",
-                       .expected = "null or an empty list",
-                       .got = shown(assignment.value),
-                       .where = shown(assignment.source),
-                       .hint = "plugins are given in the program: ls::Trainer({.plugins = {...}})"});
+    const auto* const instead = instead_of_null_key(assignment);
+    if (instead == nullptr || is_nothing(assignment.value)) continue;
+    throw ConfigError("options", {.what = assignment.key + " cannot be set in a file",
+                                  .expected = "null or an empty list",
+                                  .got = shown(assignment.value),
+                                  .where = shown(assignment.source),
+                                  .hint = instead});
   }
-  std::erase_if(assignments, is_for_plugins);
+  std::erase_if(assignments,
+                [](const auto& assignment) { return instead_of_null_key(assignment) != nullptr; });
 }
 
 }  // namespace lockstep::detail

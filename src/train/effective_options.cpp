@@ -182,6 +182,19 @@ void apply_plugins(TrainerOptions& options) {
   }
 }
 
+// Whether the program has a callback of this kind. At most one is allowed where `flag` is on, and none where
+// it is off.
+template <class Kind>
+bool brings(const std::vector<std::shared_ptr<Callback>>& callbacks, const char* kind, const char* flag,
+            bool is_on) {
+  const auto found = std::ranges::count_if(
+      callbacks, [](const auto& callback) { return dynamic_cast<const Kind*>(callback.get()) != nullptr; });
+  if (found <= (is_on ? 1 : 0)) return found > 0;
+  throw ConfigError("train", {.what = std::string(kind) + " among the callbacks",
+                              .expected = is_on ? "one" : std::string("none with ") + flag + " = false",
+                              .got = std::to_string(found)});
+}
+
 template <class... Kinds>
 bool is_one_of(const Callback& callback) {
   return ((dynamic_cast<const Kinds*>(&callback) != nullptr) || ...);
@@ -201,6 +214,13 @@ std::vector<std::string> leave_out_reports(std::vector<std::shared_ptr<Callback>
   return names;
 }
 
+OwnReports own_reports(const std::vector<std::shared_ptr<Callback>>& callbacks,
+                       const TrainerOptions& options) {
+  return {
+      brings<ProgressBar>(callbacks, "progress bars", "enable_progress_bar", options.enable_progress_bar),
+      brings<ModelSummary>(callbacks, "ModelSummary", "enable_model_summary", options.enable_model_summary)};
+}
+
 TrainerOptions effective(TrainerOptions options, RunNotes& notes) {
   check(options);
   std::ranges::move(make_callbacks(options.named_callbacks), std::back_inserter(options.callbacks));
@@ -210,6 +230,7 @@ TrainerOptions effective(TrainerOptions options, RunNotes& notes) {
   if (options.barebones) apply_barebones(options, notes);
   add_model_checkpoint(options);
   add_local_checkpoint(options);
+  own_reports(options.callbacks, options);
   if (!options.overfit_batches.is_zero()) apply_overfit(options);
   if (options.fast_dev_run) apply_fast_dev_run(options, notes);
   resolve_limits(options, notes);

@@ -36,9 +36,9 @@ ObjectClass unavailable(std::string name, std::string reason) {
   return {.name = std::move(name), .unavailable = std::move(reason)};
 }
 
-OtherOption function(std::string name) {
-  return {std::move(name), "", "it is a function, which only the program's code can give"};
-}
+constexpr const char* kFunction = "it is a function, which only the program's code can give";
+
+OtherOption function(std::string name) { return {std::move(name), "", kFunction}; }
 
 OtherOption device() { return {"device", "cpu", "averages are on the device of the weights"}; }
 
@@ -80,9 +80,10 @@ std::vector<ObjectClass> classes_of_library() {
       row<StochasticWeightAveraging, StochasticWeightAveragingOptions>("StochasticWeightAveraging",
                                                                        {device(), function("avg_fn")}),
       row<BackboneFinetuning, BackboneFinetuningOptions>(
-          "BackboneFinetuning", {function("lambda_func"),
-                                 function("backbone"),
-                                 {"initial_denom_lr", "10.0", "backbone_initial_ratio_lr divides the rate"}}),
+          "BackboneFinetuning",
+          {{"lambda_func", "lightning.pytorch.callbacks.finetuning.multiplicative", kFunction},
+           function("backbone"),
+           {"initial_denom_lr", "10.0", "backbone_initial_ratio_lr divides the rate"}}),
       row<ModelPruning, ModelPruningOptions>("ModelPruning"),
       row<DeviceStatsMonitor, DeviceStatsMonitorOptions>("DeviceStatsMonitor"),
       row<ThroughputMonitor, ThroughputMonitorOptions>("ThroughputMonitor",
@@ -131,8 +132,11 @@ std::span<const ObjectClass> callback_classes() { return known_classes(); }
 void register_callback(ObjectClass callback) {
   auto& classes = known_classes();
   const bool is_taken = std::ranges::count(classes, callback.name, &ObjectClass::name) > 0;
-  if (callback.name.empty() || is_taken)
-    refuse_class_name("register_callback", "a name that no other callback has", callback.name);
+  if (is_taken) refuse_class_name("register_callback", "a name that no other callback has", callback.name);
+  const bool is_word = callback.name.find_first_of(" \t\r\n,[]{}\"'#") == std::string::npos;
+  if (callback.name.empty() || !is_word)
+    refuse_class_name("register_callback", "a word that can stand in a file, such as my.module.Pace",
+                      callback.name);
   classes.push_back(std::move(callback));
 }
 

@@ -27,6 +27,7 @@
 #include "strategy/scaled_step.h"
 #include "train/callbacks/deepspeed_reports.h"
 #include "train/data/data_place.h"
+#include "train/logging/class_name.h"
 #include "train/logging/profiled_hook.h"
 #include "train/loops/evaluation_loop.h"
 
@@ -45,19 +46,6 @@ void begin_run(RunSetup& setup, RunLog& log, Stage stage, std::shared_ptr<AnyMod
 
 namespace {
 
-// Whether the program has a callback of this kind. At most one is allowed where `flag` is on, and none where
-// it is off.
-template <class Kind>
-bool brings(const std::vector<std::shared_ptr<Callback>>& callbacks, const char* kind, const char* flag,
-            bool is_on) {
-  const auto found = std::ranges::count_if(
-      callbacks, [](const auto& callback) { return dynamic_cast<const Kind*>(callback.get()) != nullptr; });
-  if (found <= (is_on ? 1 : 0)) return found > 0;
-  throw ConfigError("train", {.what = std::string(kind) + " among the callbacks",
-                              .expected = is_on ? "one" : std::string("none with ") + flag + " = false",
-                              .got = std::to_string(found)});
-}
-
 // Adds, on rank 0, the callbacks for the reports that DeepSpeed's file asks for. All ranks check the file.
 void add_deepspeed_reports(const RunSetup& setup, std::vector<std::shared_ptr<Callback>>& callbacks) {
   const auto& config = *setup.deepspeed;
@@ -75,15 +63,15 @@ void add_deepspeed_reports(const RunSetup& setup, std::vector<std::shared_ptr<Ca
 std::vector<std::shared_ptr<Callback>> wanted_callbacks(const RunSetup& setup) {
   auto callbacks = setup.options.callbacks;
   for (auto& own : setup.module->configure_callbacks()) {
-    std::erase_if(callbacks, [&](const auto& other) { return typeid(*other) == typeid(*own); });
+    const auto replaced =
+        std::erase_if(callbacks, [&](const auto& other) { return typeid(*other) == typeid(*own); });
+    if (replaced > 0 && setup.is_global_zero())
+      log_info("configure_callbacks() replaces " + class_name(*own) + " of the Trainer's callbacks");
     callbacks.push_back(std::move(own));
   }
   const auto& options = setup.options;
   if (options.barebones) leave_out_reports(callbacks);
-  const bool has_bar =
-      brings<ProgressBar>(callbacks, "progress bars", "enable_progress_bar", options.enable_progress_bar);
-  const bool has_summary =
-      brings<ModelSummary>(callbacks, "ModelSummary", "enable_model_summary", options.enable_model_summary);
+  const auto [has_bar, has_summary] = own_reports(callbacks, options);
   if (setup.is_global_zero()) {
     if (options.enable_progress_bar && !has_bar) callbacks.push_back(std::make_shared<TQDMProgressBar>());
     if (options.enable_model_summary && !has_summary && setup.stage == Stage::kFit)

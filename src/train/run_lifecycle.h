@@ -30,6 +30,16 @@ TrainerOptions effective(TrainerOptions options, RunNotes& notes);
 /// classes.
 std::vector<std::string> leave_out_reports(std::vector<std::shared_ptr<Callback>>& callbacks);
 
+/// Whether callbacks of the program draw the progress bar and print the model's summary.
+struct OwnReports {
+  bool progress_bar = false;
+  bool model_summary = false;
+};
+
+/// @throws ConfigError where there are two of a kind, or one that the options switch off
+OwnReports own_reports(const std::vector<std::shared_ptr<Callback>>& callbacks,
+                       const TrainerOptions& options);
+
 /// Sets LibTorch's process-wide switches for `deterministic`, `benchmark` and `matmul_precision`. A switch
 /// whose option is not set stays as it is.
 void apply_determinism(const TrainerOptions& options, RunNotes& notes);

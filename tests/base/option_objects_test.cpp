@@ -2,6 +2,7 @@
 #include <lockstep/base/option_objects.h>
 
 #include <memory>
+#include <stdexcept>
 
 #include <lockstep/base/command_line.h>
 #include <lockstep/base/env.h>
@@ -36,6 +37,7 @@ void describe(OptionVisitor& v, HammerOptions& o) {
 }
 struct Hammer final : Tool {
   explicit Hammer(HammerOptions given) : options(std::move(given)) {
+    if (options.weight == 13) throw std::invalid_argument("thirteen");
     if (options.names.empty() || std::ssize(options.names) == options.nails.value_or(0)) return;
     throw ConfigError("tools", {.what = "Hammer: names", .expected = "one for each nail", .got = "others"});
   }
@@ -178,8 +180,13 @@ TEST(Objects, NullsAreDefaultsOrNone) {
 TEST(Objects, ErrorsNameTheVeryPlace) {
   const std::vector<std::pair<std::string, std::string>> cases{
       {"[Saw, {class_path: Hammer, init_args: {weigth: 1}}]",
-       "unknown key box.tools[1].init_args.weigth; at c.yaml:2:49; did you mean "
-       "box.tools[1].init_args.weight?"},
+       "unknown key box.tools[1].init_args.weigth; expected an option of Hammer: weight, nails, names, "
+       "swing; "
+       "at c.yaml:2:49; did you mean box.tools[1].init_args.weight?"},
+      {"[{class_path: Saw, init_args: {teeth: 1}}]",
+       "unknown key box.tools[0].init_args.teeth; expected no options of Saw; at c.yaml:2:41"},
+      {"[\"Sa\\n\\e[31m\\0w\"]", "got \"Sa??[31m?w\""},
+      {"[{class_path: Hammer, init_args: {weight: 13}}]", "box.tools[0]: thirteen; at c.yaml:2:24"},
       {"[Saw, {class_path: Hammer, init_args: {nails: x}}]",
        "box.tools[1].init_args.nails; expected an integer >= 0; got \"x\"; at c.yaml:2:56"},
       {"[Saw, {class_path: Hammer, init_args: {names: [a, {b: 1}]}}]",
@@ -250,6 +257,8 @@ TEST(Objects, FlagsBehindANameAreItsOptions) {
   EXPECT_EQ(hammer_in(box, 0).weight, 9);
   EXPECT_EQ(hammer_in(box, 1).nails, 5);
   EXPECT_EQ(hammer_in(box, 1).swing, 1min);
+  EXPECT_EQ(hammer_in(box_of_words({"--box.tools", "Hammer", "--box.tools.nails", "null"}), 0).nails,
+            std::nullopt);
 }
 
 TEST(Objects, FlagsReplaceThoseOfVariablesUnlessTheyAppend) {
@@ -275,12 +284,15 @@ TEST(Objects, WrongFlagsAreNamed) {
       "--box.tools before it; --box.tools NAME --box.tools.nails 1, or --box.tools+ NAME to add to those of "
       "a file");
   EXPECT_EQ(refusal_of_words({"--box.tools", "Hammer", "--box.tools.nail=x"}),
-            "[options] unknown key box.tools[0].init_args.nail; at flag --box.tools; did you mean "
-            "box.tools[0].init_args.nails?");
+            "[options] unknown key box.tools[0].init_args.nail; expected an option of Hammer: weight, nails, "
+            "names, swing; at flag --box.tools; did you mean box.tools[0].init_args.nails?");
   const auto text = refusal_of_words({"--box.tools", "[{class_path: Saw}"});
   EXPECT_NE(text.find("box.tools: malformed YAML"), text.npos) << text;
   EXPECT_NE(text.find("at flag --box.tools"), text.npos) << text;
   EXPECT_NE(refusal_of_words({"--box.tools"}).find("needs a value"), std::string::npos);
+  for (const Words& words : {Words{"--box.tools", "Hammer", "--box.tools.nails"},
+                             Words{"--box.tools", "Hammer", "--box.tools.nails", "--box.size", "2"}})
+    EXPECT_NE(refusal_of_words(words).find("flag --box.tools.nails needs a value"), std::string::npos);
 }
 
 }  // namespace

@@ -189,6 +189,12 @@ TEST(LightningKeys, PluginsAreGivenInTheProgram) {
                                   {"trainer.logger", "csv, jsonl"});
 }
 
+TEST(LightningKeys, NoRegistryOfModelsIsAskedFor) {
+  EXPECT_NO_THROW(read("trainer: {model_registry: null}"));
+  test::expect_error<ConfigError>([] { read("trainer: {model_registry: best}"); },
+                                  {"trainer.model_registry", "config.yaml:1:", "leave it out"});
+}
+
 TEST(LightningKeys, FormerOptionsNameWhatHasTakenTheirPlace) {
   const std::vector<std::pair<std::string, std::string>> former{
       {"gpus", "trainer.devices"},

@@ -134,10 +134,12 @@ class Resume(ResumeTest):
         for late in ("false", "true"):
             with self.subTest(async_checkpoint=late):
                 run, weights = self.folder / f"run_{late}", self.folder / f"{late}.safetensors"
-                (run / "checkpoints").mkdir(parents=True)
+                process = self.start(CASE, "fit", *SINGLE, "--run_dir", run, "--save_weights", weights, "--trainer.async_checkpoint", late,
+                                     "--trainer.max_epochs", 300)
+                self.wait_for(run / "hparams.yaml")  # later than what is checked before training
+                (run / "checkpoints").mkdir(exist_ok=True)
                 (run / "checkpoints/last.ckpt").write_text("mine")
-                result = self.run_program(CASE, "fit", *SINGLE, "--run_dir", run, "--save_weights", weights,
-                                          "--trainer.async_checkpoint", late, "--trainer.max_steps", 3)
+                result = self.finish(process)
                 self.assertEqual(result.code, 1, result)
                 self.assertIn("last.ckpt", result.err)
                 self.assertTrue(weights.exists())
