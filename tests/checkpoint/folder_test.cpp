@@ -62,7 +62,7 @@ TEST_F(MakingFolder, NothingThatCameMeanwhileIsRemoved) {
   fill(making.path(), "new");
   fs::create_directory(target_);
   std::ofstream(target_ / "thesis.tex") << "text";
-  test::expect_error<IoError>([&] { making.commit(); }, {"x.ckpt", "something else"});
+  test::expect_error<IoError>([&] { making.commit(); }, {"x.ckpt", "a folder with other content"});
   EXPECT_EQ(test::content(target_ / "thesis.tex"), "text");
 }
 
