@@ -161,7 +161,8 @@ std::any options_of(const ObjectClass& one, const GivenObject& given) {
   ObjectOptions object{one, options};
   OptionTree tree;
   tree.add(key, object);
-  for (const auto& assignment : assignments) refuse_unknown_option(one, key, tree.keys(), assignment);
+  const auto known = tree.keys();
+  for (const auto& assignment : assignments) refuse_unknown_option(one, key, known, assignment);
   tree.apply(assignments);
   return options;
 }

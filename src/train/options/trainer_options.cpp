@@ -140,7 +140,8 @@ void describe(OptionVisitor& v, RunOptions& o) {
   v.field("verify", o.verify, "How much of a checkpoint is checked against its checksums when it is loaded");
   v.field("init_weights", o.init_weights,
           "Start from the weights in this file (safetensors, .pt, .pth, .ckpt) or folder");
-  v.field("save_weights", o.save_weights, "Write the weights to this file at the end of fit: safetensors, or .pt, .pth, .bin");
+  v.field("save_weights", o.save_weights,
+          "Write the weights to this file at the end of fit: safetensors, or .pt, .pth, .bin");
   v.group("fault", o.fault, "Test aid: break one rank on purpose");
 }
 

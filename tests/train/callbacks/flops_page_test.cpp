@@ -55,7 +55,8 @@ TEST(FlopsPage, ShowsTheLargestKindsOfEachDepth) {
             std::string::npos)
       << page;
   EXPECT_NE(page_of({.top_modules = 5}).find("{'Wide': '3 GMACs', 'Narrow': '1 GMACs'}"), std::string::npos);
-  for (const int none : {0, -1}) EXPECT_NE(page_of({.top_modules = none}).find("{}"), std::string::npos) << none;
+  for (const int none : {0, -1})
+    EXPECT_NE(page_of({.top_modules = none}).find("{}"), std::string::npos) << none;
   const auto shallow = page_of({.module_depth = 1});
   EXPECT_NE(shallow.find("depth 0:"), std::string::npos);
   EXPECT_EQ(shallow.find("depth 1:"), std::string::npos);
