@@ -1,8 +1,13 @@
 // Writing a checkpoint: every rank writes its files and rank 0 the manifest, at once or in the background
 // (CheckpointWriter), for a Trainer by its CheckpointIO.
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
 #include <optional>
+#include <system_error>
 #include <utility>
 
+#include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
 #include <lockstep/checkpoint/checkpoint.h>
@@ -39,6 +44,39 @@ void check_name(const fs::path& folder, const fs::path& place_of_zero) {
 // path is there.
 void check_sees(const fs::path& draft, const fs::path& folder, const fs::path& place_of_zero) {
   if (!fs::is_directory(draft)) refuse_place(folder, place_of_zero);
+}
+
+using FileTime = fs::file_time_type;
+
+// When this process's launcher was started, by which a job's own checkpoints are known after a restart.
+FileTime start_of_launcher() {
+  const std::chrono::nanoseconds start(env::get_int("LOCKSTEP_LAUNCHER_START_NS", 0));
+  const std::chrono::sys_time<std::chrono::nanoseconds> time(start);
+  return std::chrono::time_point_cast<FileTime::duration>(FileTime::clock::from_sys(time));
+}
+
+// The latest of the times by which checkpoints in a folder are compared: of each one's manifest, of the marks
+// that jobs leave there, of the launcher's start.
+FileTime latest_in(const fs::path& folder) {
+  auto latest = start_of_launcher();
+  std::error_code ended;
+  for (fs::directory_iterator at(folder, ended), end; !ended && at != end; at.increment(ended)) {
+    const bool is_mark = at->path().filename().string().starts_with(".job");
+    std::error_code failure;
+    const auto time = fs::last_write_time(is_mark ? at->path() : at->path() / kManifestName, failure);
+    if (!failure) latest = std::max(latest, time);
+  }
+  return latest;
+}
+
+// Makes the checkpoint in `draft` the newest beside `folder`, also where the clock was set back meanwhile:
+// the one to go on from is found by its age.
+void make_newest(const fs::path& draft, const fs::path& folder) {
+  const auto manifest = draft / kManifestName;
+  const auto latest = latest_in(place_of(folder).parent_path());
+  std::error_code failure;
+  if (fs::last_write_time(manifest, failure) > latest || failure) return;
+  fs::last_write_time(manifest, latest + std::chrono::microseconds(1), failure);
 }
 
 }  // namespace
@@ -80,6 +118,7 @@ void save_checkpoint_of(const fs::path& folder, const StateSource& state, const 
     saving.take_parts(parts);
     saving.write_indices(staging->path());
     write_manifest(staging->path(), saving.manifest_text());
+    make_newest(staging->path(), folder);
     staging->commit();
     return std::string();
   });

@@ -2,6 +2,7 @@
 import os
 import re
 import shutil
+import time
 import unittest
 
 from harness import BINARY, DIGITS, SOURCE
@@ -97,15 +98,17 @@ class Resume(ResumeTest):
         self.assertEqual(self.summary_of("version_2")["steps"], 5)
 
     def test_the_checkpoint_is_saved_where_weights_cannot_be(self):
-        pipe = self.folder / "pipe"
-        os.mkfifo(pipe)
         for world in (SINGLE, DDP):
             with self.subTest(world):
-                run = self.folder / f"run_{len(world)}"
-                result = self.run_program(CASE, "fit", *world, "--run_dir", run, "--trainer.max_steps", 3,
-                                          "--save_weights", pipe)
+                run, folder = self.folder / f"run_{len(world)}", self.folder / f"weights_{len(world)}"
+                folder.mkdir()
+                process = self.start(CASE, "fit", *world, "--run_dir", run, "--trainer.max_epochs", 300,
+                                     "--save_weights", folder / "w.safetensors")
+                self.wait_for(run / "hparams.yaml")  # later than what is checked before training
+                folder.rmdir()
+                result = self.finish(process)
                 self.assertEqual(result.code, 1, result)
-                self.assertIn("a device, pipe or socket", result.err)
+                self.assertIn("w.safetensors", result.err)
                 self.assertEqual(self.run_program(BINARY / "bin" / "lockstep", "inspect", run / "checkpoints/last.ckpt").code, 0)
 
     def test_auto_passes_over_weights_only(self):
@@ -145,6 +148,24 @@ class Resume(ResumeTest):
                 self.assertTrue(weights.exists())
                 self.assertEqual((run / "checkpoints/last.ckpt").read_text(), "mine")
                 self.assertEqual(self.summary_of(f"run_{late}")["status"], "failed")
+
+    def test_auto_takes_the_last_one_though_the_clock_was_set_back(self):
+        self.train("run", *SINGLE, "--trainer.max_steps", 3)
+        checkpoints = self.folder / "run/checkpoints"
+        shutil.copytree(checkpoints / "last.ckpt", checkpoints / "before.ckpt")
+        time_of = lambda name: (checkpoints / name / "manifest.json").stat().st_mtime_ns
+        future = time.time_ns() + 3600 * 10**9
+        os.utime(checkpoints / "before.ckpt/manifest.json", ns=(future, future))
+        self.train("run", *SINGLE, "--ckpt_path", checkpoints / "last.ckpt", "--trainer.max_steps", 5)
+        self.assertGreater(time_of("last.ckpt"), time_of("before.ckpt"))
+        self.train("run", *SINGLE, "--resume", "auto", "--trainer.max_steps", 6)
+        self.assertEqual(self.summary_of("run")["this_leg"]["steps"], 1)
+        # A launcher of before the change has restarted its ranks.
+        start = future + 3600 * 10**9
+        result = self.run_program(CASE, "fit", *SINGLE, "--run_dir", self.folder / "run", "--ckpt_path", checkpoints / "last.ckpt",
+                                  "--trainer.max_steps", 7, LOCKSTEP_LAUNCHER_START_NS=str(start))
+        self.assertEqual(result.code, 0, result)
+        self.assertGreater(time_of("last.ckpt"), start)
 
     def test_auto_takes_the_newest_complete_one(self):
         flags = ["--seed_everything", 5, *SINGLE]
