@@ -127,6 +127,20 @@ CLI::App* add_run(CLI::App& app, RunFlags& flags) {
   return verb;
 }
 
+void separate_empty_values(const CLI::App& verb, std::vector<std::string>& words) {
+  if (words.empty() || words.front() != verb.get_name()) return;
+  for (std::size_t i = 1; i < words.size(); ++i) {
+    if (words[i] == "--" || (verb.get_prefix_command() && !words[i].starts_with('-'))) return;
+    const bool is_empty = words[i].starts_with("--") && words[i].ends_with('=');
+    if (is_empty) words[i].pop_back();
+    const auto* option = verb.get_option_no_throw(words[i]);
+    const bool has_value = option != nullptr && option->get_expected_min() > 0;
+    if (is_empty && has_value) words.insert(words.begin() + static_cast<std::ptrdiff_t>(i) + 1, "");
+    if (is_empty && !has_value) words[i] += '=';
+    if (has_value) ++i;
+  }
+}
+
 void drop_dashes_before_program(const CLI::App& verb, std::vector<std::string>& words) {
   if (words.empty() || words.front() != verb.get_name()) return;
   for (std::size_t i = 1; i < words.size() && words[i].starts_with('-'); ++i) {

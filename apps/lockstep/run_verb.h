@@ -37,6 +37,10 @@ struct RunFlags {
   const CLI::App* verb = nullptr;  ///< knows which of them were given
 };
 
+/// Makes two words of `--flag=`, for which CLI11 would take the word behind it as its value: the program.
+/// `words` are those of the command line, beginning with the verb.
+void separate_empty_values(const CLI::App& verb, std::vector<std::string>& words);
+
 /// Takes away a `--` that stands before PROGRAM, which CLI11 would take for the end of the verb. `words` are
 /// those of the command line, beginning with the verb.
 void drop_dashes_before_program(const CLI::App& verb, std::vector<std::string>& words);

@@ -39,6 +39,8 @@ TEST(HostFile, RefusalsNameFileLineAndText) {
            {"a slots=-1\n", {"hosts:1", "from 1 to"}},
            {"a slots=+1\n", {"hosts:1", "from 1 to"}},
            {"a slots=2x\n", {"hosts:1", "\"a slots=2x\""}},
+           {std::string("a\0b slots=1\n", 12), {"hosts:1", "\"a?b slots=1\""}},
+           {"a\x1b[31m slots=1\n", {"hosts:1", "\"a?[31m slots=1\""}},
            {"a slots=99999999999\n", {"hosts:1", "65536"}},
            {"a max_slots=2\n", {"hosts:1", "HOST slots=N"}},
            {"a slots=2 max_slots=4\n", {"hosts:1", "what follows slots=2", "\"a slots=2 max_slots=4\""}},

@@ -438,6 +438,9 @@ touch ready_0; while [ ! -e go ]; do sleep 0.01; done""")
         plain.write_text("text")
         for flags, words in (
                 (["--nproc-per-node", "0", program], ["--nproc-per-node", "0", "a number >= 1"]),
+                (["--nproc-per-node=", program], ["--nproc-per-node", "a number >= 1", 'got ""']),
+                (["--tee=", "--nproc_per_node=", program], ["--nproc-per-node", 'got ""']),
+                (["--rdzv-id=", "--log-dir=", program], ["--rdzv-id", 'got ""']),
                 (["--nnodes", "2:1", program], ["--nnodes", "2:1", "MIN:MAX"]),
                 (["--nnodes", "0", program], ["--nnodes", "0", "MIN:MAX"]),
                 (["--nnodes", "2", "--standalone", program], ["--standalone", "--nnodes 1"]),
