@@ -14,6 +14,7 @@
 #include "doctor_verb.h"
 #include "estimate_memory_verb.h"
 #include "man_pages.h"
+#include "pet_variables.h"
 #include "refusal.h"
 #include "rerun_verb.h"
 #include "run_verb.h"
@@ -133,6 +134,7 @@ int main(int argc, char** argv) {
     if (describing->parsed()) return write_man_pages(man_flags, app);
     if (being_node->parsed()) return lockstep::become_node();
     if (running->parsed()) {
+      take_pet_variables(*running);
       run_flags.command = running->remaining();
       if (!run_flags.command.empty()) refuse_flag_for_program(*running, run_flags.command.front());
       return run(run_flags);

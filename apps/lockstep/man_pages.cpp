@@ -112,7 +112,8 @@ std::string man_page(const CLI::App& app, const CLI::App& verb) {
          lockstep::kVersion + "\" \"User Commands\"\n" +
          section("NAME", roff_text(name) + " \\- " + roff_text(verb.get_description()) + "\n") +
          section("SYNOPSIS", usage_of(app, verb)) + section("VERBS", verbs) +
-         section("ARGUMENTS", arguments) + section("OPTIONS", options) + kExitStatus +
+         section("ARGUMENTS", arguments) + section("OPTIONS", options) +
+         section("ENVIRONMENT", verb.get_footer().empty() ? "" : sentence(verb.get_footer())) + kExitStatus +
          section("SEE ALSO", see_also(app, verb));
 }
 

@@ -121,9 +121,7 @@ void apply_rdzv_conf(const std::string& text, RendezvousOptions& options) {
     const auto equals = pair.find('=');
     const auto setter = setters().find(pair.substr(0, equals));
     if (equals == std::string::npos || setter == setters().end())
-      throw ConfigError("run", {.what = "--rdzv-conf",
-                                .expected = "KEY=VALUE,... with the keys " + accepted_keys(),
-                                .got = "\"" + pair + "\""});
+      refuse_value("--rdzv-conf", "KEY=VALUE,... with the keys " + accepted_keys(), pair);
     if (!given.insert(setter->first).second) refuse_key(setter->first, "each key once", text);
     setter->second(options, pair.substr(equals + 1));
   }

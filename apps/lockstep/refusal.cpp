@@ -4,6 +4,8 @@
 
 #include <lockstep/base/error.h>
 
+#include "pet_variables.h"
+
 namespace {
 
 std::vector<std::string> flags_of(const CLI::App& app) {
@@ -74,7 +76,11 @@ std::string refusal(const CLI::App* app, const CLI::Error& error) {
 
 void refuse_run(const std::string& what, const std::string& expected, const std::string& got,
                 const std::string& hint) {
-  throw lockstep::ConfigError("run", {.what = what, .expected = expected, .got = got, .hint = hint});
+  throw lockstep::ConfigError("run", {.what = what,
+                                      .expected = expected,
+                                      .got = got,
+                                      .where = place_of_flag(what.substr(0, what.find(' '))),
+                                      .hint = hint});
 }
 
 void refuse_value(const std::string& flag, const std::string& expected, const std::string& text,

@@ -89,6 +89,9 @@ CLI::App* add_run(CLI::App& app, RunFlags& flags) {
   auto* verb =
       app.add_subcommand("run", "Start PROGRAM [ARGUMENTS...] as the ranks of this node, as torchrun does");
   verb->prefix_command();
+  verb->footer(
+      "Flags that torchrun has, too, and that are not given, are taken from its variables: PET_NNODES is "
+      "--nnodes.");
   flags.verb = verb;
   verb->add_option(either("--nproc-per-node"), flags.nproc_per_node, "Ranks: a number, auto, gpu or cpu")
       ->capture_default_str();

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include <lockstep/base/atomic_file.h>
@@ -125,12 +126,28 @@ void sync_folder(const fs::path& folder) {
   if (failure != 0 && failure != EINVAL) fail("sync folder", folder, failure);
 }
 
+namespace {
+
+// "File exists" would not say what is in the way.
+[[noreturn]] void fail_to_create(const fs::path& folder, const std::error_code& failure) {
+  std::error_code ignored;
+  if (failure != std::errc::file_exists) fail("create folder", folder, failure.value());
+  const bool is_link = fs::is_symlink(folder, ignored);
+  throw IoError("base",
+                {.what = "cannot create folder '" + folder.string() + "'",
+                 .got = is_link ? "File exists: a link to '" + fs::read_symlink(folder, ignored).string() +
+                                      "', which is no folder"
+                                : "File exists: a file of that name"});
+}
+
+}  // namespace
+
 void create_folders(const fs::path& folder) {
   std::error_code failure;
   if (folder.empty() || fs::is_directory(folder, failure)) return;
   create_folders(folder.parent_path());
   if (!fs::create_directory(folder, failure)) {
-    if (failure) fail("create folder", folder, failure.value());
+    if (failure) fail_to_create(folder, failure);
     return;  // another process was faster, and syncs it
   }
   sync_folder(folder_of(folder));

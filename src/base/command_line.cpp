@@ -230,8 +230,16 @@ class Parser {
       if (!is_of_other_choice(flag)) known.push_back(key);
     const auto key = name.substr(std::min(name.find_first_not_of('-'), name.size()));
     const auto instead = info_.instead_of ? info_.instead_of(key) : std::string();
+    if (is_group(key))
+      throw_unknown("flag " + name, "",
+                    "it is a group of options: give --" + key + ".OPTION VALUE, or a file by --config");
     throw_unknown("flag " + name, "",
                   instead.empty() ? did_you_mean(nearest_key(key, known), "--") : instead);
+  }
+
+  bool is_group(const std::string& key) const {
+    return !key.empty() &&
+           std::ranges::any_of(flags_, [&](const auto& flag) { return flag.first.starts_with(key + "."); });
   }
 
   // Whether the command line names an alternative that has no such flag.

@@ -94,7 +94,9 @@ std::string zsh_spec(const CompletionFlag& flag) {
   auto help = flag.help;
   for (const auto* special : {"\\", "[", "]", ":"})
     help = replaced(help, special, std::string("\\") + special);
-  auto spec = (flag.is_repeated ? "*" : "") + flag.name + (flag.takes_value ? "=" : "") + "[" + help + "]";
+  // A plus at the end of a name would say that the value is part of the same word.
+  const auto name = replaced(flag.name, "+", "\\+");
+  auto spec = (flag.is_repeated ? "*" : "") + name + (flag.takes_value ? "=" : "") + "[" + help + "]";
   if (!flag.takes_value) return shell_quoted(spec);
   spec += flag.needs_value ? ":value:" : "::value:";
   if (flag.takes_path) return shell_quoted(spec + "_files");
@@ -183,9 +185,11 @@ class Collector final : public KeyedVisitor {
   }
 
   void visit_objects(OptionObjects& list) override {
-    auto& flag = flag_of(list.name(), list.help());
-    add_words(flag, list.class_names());
-    flag.is_repeated = true;
+    for (const auto& name : {list.name(), list.name() + std::string(kAppends)}) {
+      auto& flag = flag_of(name, list.help());
+      add_words(flag, list.class_names());
+      flag.is_repeated = true;
+    }
   }
 
  private:

@@ -47,7 +47,10 @@ std::string memory_text(std::int64_t bytes) {
 namespace lockstep::detail {
 
 ErrorParts unreadable_file(const std::filesystem::path& file, const std::string& reason) {
-  return {.what = "'" + file.string() + "' cannot be read", .got = reason};
+  const bool begins_with_tilde = file.string().starts_with('~');
+  return {.what = "'" + file.string() + "' cannot be read",
+          .got = reason,
+          .hint = begins_with_tilde ? "a ~ is the home folder only where a shell reads it" : ""};
 }
 
 }  // namespace lockstep::detail

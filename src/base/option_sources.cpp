@@ -2,6 +2,7 @@
 #include <lockstep/base/options.h>
 
 #include <algorithm>
+#include <cctype>
 #include <fstream>
 #include <map>
 #include <optional>
@@ -104,6 +105,8 @@ Position position(const YAML::Mark& mark) {
   return {mark.line + 1, mark.column + 1};
 }
 
+bool is_control(char letter) { return std::iscntrl(static_cast<unsigned char>(letter)) != 0; }
+
 // Whether `node` is an object as LightningCLI writes it: `{class_path: ..., init_args: ...}`.
 bool is_object(const YAML::Node& node) {
   if (!node.IsMap() || !node[std::string(kClassPath)]) return false;
@@ -132,7 +135,8 @@ class YamlReader {
   /// One value alone, which `key` stands for in errors.
   OptionText read_alone(const std::string& key, const YAML::Node& node) { return read_value(key, node, 0); }
 
-  [[noreturn]] void refuse(const std::string& what, Position at, const std::string& hint = {}) const {
+  [[noreturn]] void refuse(std::string what, Position at, const std::string& hint = {}) const {
+    std::ranges::replace_if(what, is_control, '?');  // a terminal would obey them
     throw ConfigError("options",
                       {.what = what, .expected = {}, .got = {}, .where = shown(source(at)), .hint = hint});
   }
@@ -203,6 +207,9 @@ class YamlReader {
 
   const std::string& read_word(const YAML::Node& node, Position at) const {
     if (!node.IsScalar()) refuse("a key is a word", at);
+    if (std::ranges::any_of(node.Scalar(), is_control))
+      refuse("key " + node.Scalar() + " holds a control character", at,
+             node.Scalar().find('\r') == std::string::npos ? "" : "end lines by LF or CRLF, not by CR alone");
     if (node.Scalar() == "<<") refuse("merge keys (<<) are not supported", at, "write the keys out");
     return node.Scalar();
   }
@@ -218,11 +225,13 @@ class YamlReader {
 };
 
 [[noreturn]] void throw_unreadable(const std::filesystem::path& file, const std::string& why) {
-  throw ConfigError("options", {.what = "cannot read configuration file " + file.string() + ": " + why,
-                                .expected = {},
-                                .got = {},
-                                .where = {},
-                                .hint = {}});
+  throw ConfigError(
+      "options",
+      {.what = "cannot read configuration file " + file.string() + ": " + why,
+       .expected = {},
+       .got = {},
+       .where = {},
+       .hint = file.string().starts_with('~') ? "a ~ is the home folder only where a shell reads it" : ""});
 }
 
 }  // namespace
@@ -230,6 +239,7 @@ class YamlReader {
 std::vector<Assignment> read_yaml_file(const std::filesystem::path& file) {
   std::error_code error;
   const auto status = std::filesystem::status(file, error);
+  if (status.type() == std::filesystem::file_type::none) throw_unreadable(file, error.message());
   if (!std::filesystem::exists(status)) throw_unreadable(file, "no such file");
   if (std::filesystem::is_directory(status)) throw_unreadable(file, "it is a folder");
   std::ifstream stream(file, std::ios::binary);
@@ -279,6 +289,13 @@ bool is_strict(const std::string& variable, std::span<const std::string> strict_
       strict_roots, [&](const std::string& root) { return variable.starts_with(variable_of(root) + "_"); });
 }
 
+// The first of the `known` variables of options in the group that `variable` names.
+std::string first_below(const std::string& variable, const std::vector<std::string>& known) {
+  const auto found =
+      std::ranges::find_if(known, [&](const std::string& one) { return one.starts_with(variable + "_"); });
+  return found == known.end() ? variable + "_..." : *found;
+}
+
 [[noreturn]] void throw_ambiguous(const std::string& variable, const std::vector<std::string>& keys) {
   throw ConfigError("options",
                     {.what = "environment variable " + variable + " means " + joined(keys, " and "),
@@ -310,6 +327,10 @@ std::vector<Assignment> read_environment(const std::map<std::string, std::string
     if (const auto found = keys_of.find(variable); found != keys_of.end()) {
       if (found->second.size() > 1) throw_ambiguous(variable, found->second);
       assignments.push_back({found->second.front(), {.text = value}, source});
+    } else if (std::ranges::any_of(strict_roots,
+                                   [&](const auto& root) { return variable == variable_of(root); })) {
+      throw_unknown("environment variable " + variable, "",
+                    "options have variables of their own, such as " + first_below(variable, known));
     } else if (is_strict(variable, strict_roots)) {
       throw_unknown("environment variable " + variable, "", did_you_mean(nearest_name(variable, known)));
     }

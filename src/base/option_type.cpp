@@ -16,8 +16,21 @@
 namespace lockstep {
 namespace {
 
+// Python's further spellings of numbers, +7 and 1_000, as 7 and 1000.
+std::string without_signs_of_python(std::string_view text) {
+  const auto is_digit = [&](std::size_t i) { return i < text.size() && text[i] >= '0' && text[i] <= '9'; };
+  std::string number;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const bool is_plus = i == 0 && text[i] == '+' && (is_digit(1) || text.substr(1).starts_with('.'));
+    const bool is_between = text[i] == '_' && i > 0 && is_digit(i - 1) && is_digit(i + 1);
+    if (!is_plus && !is_between) number += text[i];
+  }
+  return number;
+}
+
 template <class Int>
-Expected<Int> parse_int(std::string_view text) {
+Expected<Int> parse_int(std::string_view given) {
+  const auto text = without_signs_of_python(given);
   Int value = 0;
   const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (status == std::errc::result_out_of_range) {
@@ -74,7 +87,8 @@ std::string OptionType<std::uint64_t>::print(const std::uint64_t& value) { retur
 std::string OptionType<std::uint64_t>::accepted() { return "an integer without sign"; }
 std::string OptionType<std::uint64_t>::type() { return "uint"; }
 
-Expected<double> OptionType<double>::parse(std::string_view text) {
+Expected<double> OptionType<double>::parse(std::string_view given) {
+  const auto text = without_signs_of_python(given);
   double value = 0;
   const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), value);
   const bool whole = status == std::errc{} && end == text.data() + text.size();

@@ -95,7 +95,7 @@ constexpr int kDefaultMpiPort = 12'910;
 constexpr int kFirstMpiPort = 15'000;
 constexpr int kMpiPorts = 10'000;
 
-// The variables of a process manager. Only Open MPI always sets those about the ranks of one node.
+// The variables of a process manager. Not all always set those about the ranks of one node.
 struct Manager {
   const char* size;
   const char* rank;
@@ -107,13 +107,21 @@ struct Manager {
 constexpr Manager kManagers[] = {
     {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE",
      "OMPI_COMM_WORLD_LOCAL_RANK", true},
+    {"MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_LOCAL_SIZE", "MV2_COMM_WORLD_LOCAL_RANK",
+     true},                                                               // mpirun_rsh of MVAPICH2
+    {"PMI_SIZE", "PMI_RANK", "PMI_LOCAL_SIZE", "PMI_LOCAL_RANK", false},  // mpiexec of Cray's PALS
     {"PMI_SIZE", "PMI_RANK", "MPI_LOCALNRANKS", "MPI_LOCALRANKID", false},
 };
 
+// Of those whose variables are there the one that tells which ranks share a node, where one does.
 const Manager* manager() {
-  const auto* found =
-      std::ranges::find_if(kManagers, [](const auto& one) { return cluster::is_set(one.size); });
-  return found == std::end(kManagers) ? nullptr : found;
+  const Manager* found = nullptr;
+  for (const auto& one : kManagers) {
+    if (!cluster::is_set(one.size)) continue;
+    found = &one;
+    if (one.always_tells_local || cluster::is_set(one.local_size)) break;
+  }
+  return found;
 }
 
 cluster::Source mpirun() {

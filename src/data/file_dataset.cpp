@@ -85,12 +85,31 @@ at::Tensor read(const fs::path& path) {
 
 }  // namespace
 
+namespace {
+
+// Numbers with a fraction would be cut in silence.
+void require_whole(const fs::path& path, const at::Tensor& told, const at::Tensor& targets) {
+  if (!told.is_floating_point() || targets.is_floating_point()) return;
+  const auto changed = targets.to(at::kDouble).ne(told.to(at::kDouble)).flatten().nonzero();
+  if (changed.size(0) == 0) return;
+  const auto first = changed[0].item<std::int64_t>();
+  throw DataError(
+      "data", {.what = "label " + std::to_string(first) + " of '" + path.string() + "' does not fit its type",
+               .expected = std::string("an integer of type ") + at::toString(targets.scalar_type()),
+               .got = std::to_string(told.flatten()[first].item<double>()),
+               .hint = "for a target that is no class number, {.label_dtype = torch::kFloat}"});
+}
+
+}  // namespace
+
 DatasetPtr<Example> idx_dataset(const fs::path& data, const fs::path& labels,
                                 const IdxDatasetOptions& options) {
   at::Tensor samples = read(data).to(at::kFloat).mul_(options.scale);
   if (options.channel_dim) samples = samples.unsqueeze(1);
   if (labels.empty()) return tensor_dataset(samples);
-  const at::Tensor targets = read(labels).to(options.label_dtype);
+  const at::Tensor told = read(labels);
+  const at::Tensor targets = told.to(options.label_dtype);
+  require_whole(labels, told, targets);
   if (targets.size(0) != samples.size(0)) {
     throw DataError("data", {.what = "'" + data.string() + "' and '" + labels.string() +
                                      "' hold different numbers of samples",

@@ -64,7 +64,9 @@ bool is_tag(std::string_view tag) {
 std::optional<std::string> latest_tag(const fs::path& folder) {
   const auto path = folder / kLatestName;
   std::error_code failure;
-  if (fs::symlink_status(path, failure).type() == fs::file_type::not_found) return std::nullopt;
+  const auto type = fs::symlink_status(path, failure).type();
+  if (type == fs::file_type::not_found) return std::nullopt;
+  if (type == fs::file_type::none) throw IoError("checkpoint", unreadable_file(path, failure.message()));
   std::ifstream file;
   if (fs::is_regular_file(path, failure))
     file.open(path, std::ios::binary);  // a pipe would wait for its writer

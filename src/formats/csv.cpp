@@ -160,7 +160,8 @@ class Reader {
   }
 
   std::string hint_of_delimiter(std::string_view field) const {
-    if (field.find_first_of(";\t|") == field.npos) return "";
+    const bool has_blanks = field.find(' ') != field.npos && any_number(field.substr(0, field.find(' ')));
+    if (field.find_first_of(";\t|") == field.npos && !has_blanks) return "";
     return "fields are divided by " + in_quotes({&options_.delimiter, 1}) +
            ": set CsvOptions::delimiter where it is another character";
   }

@@ -66,6 +66,9 @@ bool is_utf8(std::string_view bytes) {
 
 namespace {
 
+constexpr std::string_view kConvert = "convert it with a program that reads it";
+constexpr std::string_view kToUtf8 = "convert it to UTF-8, as iconv -f UTF-16 -t UTF-8 does";
+
 struct Known {
   std::string_view start;
   ForeignFile file;
@@ -92,6 +95,15 @@ constexpr Known kKnown[] = {
     {"\x93NUMPY", {"an array of NumPy", kSaveAgain}},
     {"\x89HDF", {"an HDF5 file", kSaveAgain}},
     {"GGUF\x03", {"a GGUF file", kSaveAgain}},
+    {"\xff\xfe", {"text in UTF-16", kToUtf8}},
+    {"\xfe\xff", {"text in UTF-16", kToUtf8}},
+    {"PAR1", {"a Parquet file", kConvert}},
+    {"ARROW1", {"a file of Apache Arrow", kConvert}},
+    {"SQLite format 3", {"a database of SQLite", kConvert}},
+    {"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", {"a document of Microsoft Office", kConvert}},
+    {"%PDF-", {"a PDF document", kConvert}},
+    {"7z\xbc\xaf\x27\x1c", {"an archive of 7-Zip", "unpack it first, with 7z x"}},
+    {"Rar!\x1a\x07", {"a RAR archive", "unpack it first, with unrar x"}},
     {"L119547037146038801333356L", {"a file of torch.save with pickle_protocol 0 or 1", kSaveAgain}},
     {"\x80\x02", {"a pickle of Python, protocol 2", kSaveAgain}},
     {"\x80\x03", {"a pickle of Python, protocol 3", kSaveAgain}},

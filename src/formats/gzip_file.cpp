@@ -1,6 +1,7 @@
 #include "formats/gzip_file.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,6 +13,7 @@
 
 #include <zlib.h>
 
+#include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
 
 #include "base/format.h"
@@ -50,6 +52,7 @@ struct GzipFile::Source {
 GzipFile::GzipFile(const std::filesystem::path& path) : path_(path), source_(std::make_unique<Source>(path)) {
   auto& source = *source_;
   if (source.descriptor < 0) throw DataError("formats", unreadable_file(path, system_error_text(errno)));
+  require_own_pipe();
   while (source.unread().size() < kForeignStartBytes && fill()) {
   }
   source.is_gzip = source.is_in_member = source.unread().starts_with(kMagic);
@@ -64,6 +67,16 @@ void GzipFile::fail(std::string_view what, std::string_view got, std::string_vie
   throw DataError("formats", {.what = std::string(what) + " '" + path_.string() + "'",
                               .got = std::string(got),
                               .hint = std::string(hint)});
+}
+
+// What one rank reads of a pipe is lost for the others.
+void GzipFile::require_own_pipe() const {
+  struct stat status {};
+  const bool is_pipe = ::fstat(source_->descriptor, &status) == 0 && S_ISFIFO(status.st_mode);
+  const auto ranks = is_pipe ? env::get("WORLD_SIZE").value_or("1") : "1";
+  if (ranks != "1")
+    fail("cannot read", "a pipe, which gives each byte to one of " + ranks + " ranks",
+         "write it to a file first, which all ranks can read");
 }
 
 void GzipFile::begin_inflating() {
@@ -148,7 +161,17 @@ bool LineReader::fill() {
   if (buffer_.size() < end_ + kBlockBytes) buffer_.resize(std::max(2 * buffer_.size(), end_ + kBlockBytes));
   const std::size_t count = file_.read(std::span(buffer_).subspan(end_, kBlockBytes));
   end_ += count;
+  if (!std::exchange(has_begun_, true)) refuse_other_formats();
   return count > 0;
+}
+
+// Of a compressed file the constructor of GzipFile has not seen what is within.
+void LineReader::refuse_other_formats() const {
+  constexpr std::size_t kMarkOfTar = 257;
+  if (const auto foreign = foreign_file(unread().substr(0, kForeignStartBytes)))
+    file_.fail("cannot read", foreign->what, foreign->hint);
+  if (unread().substr(std::min(kMarkOfTar, unread().size())).starts_with("ustar"))
+    file_.fail("cannot read", "a tar archive", "unpack it first, with tar xf");
 }
 
 bool LineReader::next(std::string_view& line) {

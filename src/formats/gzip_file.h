@@ -15,7 +15,8 @@ namespace lockstep::detail {
 /// and zeros behind them are skipped.
 class GzipFile {
  public:
-  /// @throws DataError when the file cannot be opened, or is of another compression
+  /// @throws DataError when the file cannot be opened, is of another format, or is a pipe that several ranks
+  /// read
   explicit GzipFile(const std::filesystem::path& path);
   ~GzipFile();
 
@@ -30,6 +31,7 @@ class GzipFile {
   struct Source;
 
   bool fill();
+  void require_own_pipe() const;
   bool begin_member();
   void begin_inflating();
   std::size_t read_plain(std::span<char> bytes);
@@ -58,6 +60,7 @@ class LineReader {
 
  private:
   bool fill();
+  void refuse_other_formats() const;
   std::string_view unread() const { return {buffer_.data() + begin_, end_ - begin_}; }
 
   GzipFile file_;
@@ -65,6 +68,7 @@ class LineReader {
   std::size_t begin_ = 0;  // of the bytes that were read, but not returned yet
   std::size_t end_ = 0;
   std::int64_t line_number_ = 0;
+  bool has_begun_ = false;
 };
 
 }  // namespace lockstep::detail

@@ -60,12 +60,19 @@ bool is_zero(std::span<const std::byte> block) {
   return std::ranges::all_of(block, [](std::byte byte) { return byte == std::byte{0}; });
 }
 
-/// The sum of the header's bytes, with those of the checksum taken as spaces.
+/// The sum of the header's bytes, with those of the checksum taken as spaces. Some old programs have added
+/// them as signed numbers, which differs where a name is not ASCII.
+template <class Byte>
+bool is_sum_of(std::span<const std::byte> block, const Header& header) {
+  std::int64_t sum = 8 * ' ';
+  for (const std::byte byte : block) sum += static_cast<Byte>(byte);
+  for (const char byte : header.checksum) sum -= static_cast<Byte>(byte);
+  const auto told = number(header.checksum);
+  return told && static_cast<std::int64_t>(*told) == sum;
+}
+
 bool checksum_fits(std::span<const std::byte> block, const Header& header) {
-  std::uint64_t sum = 8 * ' ';
-  for (const std::byte byte : block) sum += std::to_integer<unsigned char>(byte);
-  for (const char byte : header.checksum) sum -= static_cast<unsigned char>(byte);
-  return number(header.checksum) == sum;
+  return is_sum_of<unsigned char>(block, header) || is_sum_of<signed char>(block, header);
 }
 
 /// The settings of records before a header for its file.

@@ -1,12 +1,15 @@
 #include <lockstep/formats/token_file.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
+#include <optional>
 #include <string>
 
 #include <lockstep/base/error.h>
 
 #include "formats/byte_reader.h"
+#include "formats/file_text.h"
 
 namespace lockstep {
 namespace {
@@ -28,6 +31,20 @@ const HeaderKind* kind_of(std::int32_t magic) {
     if (kind.magic == magic) return &kind;
   }
   return nullptr;
+}
+
+// Formats whose first bytes no tokens are likely to be; two bytes are one token, which may be any.
+std::optional<detail::ForeignFile> other_format(std::span<const std::byte> file) {
+  constexpr std::array kMarks{"\x93NUMPY",   "version https://git-lfs",
+                              "<!DOCTYPE",   "<!doctype",
+                              "<html",       "<HTML",
+                              "PK\x03\x04",  "\x1f\x8b\x08",
+                              "\xfd\x37zXZ", "BZh91AY",
+                              "PAR1"};
+  const std::string_view start(reinterpret_cast<const char*>(file.data()),
+                               std::min(file.size(), detail::kForeignStartBytes));
+  const auto is_marked = [&](const char* mark) { return start.starts_with(mark); };
+  return std::ranges::any_of(kMarks, is_marked) ? detail::foreign_file(start) : std::nullopt;
 }
 
 Expected<TokenLayout> headless(std::size_t file_bytes, TokenDtype dtype) {
@@ -81,6 +98,8 @@ Expected<TokenLayout> token_layout(std::span<const std::byte> file, std::optiona
   std::int32_t magic = 0;
   detail::ByteReader(file).read(magic);
   const auto* kind = kind_of(magic);
+  const auto foreign = kind ? std::nullopt : other_format(file);
+  if (foreign) return Unexpected{std::string(foreign->what) + ", of which no header is read"};
   if (!kind) return headless(file.size(), dtype.value_or(TokenDtype::kUint16));
   if (!dtype || *dtype == kind->dtype) return behind_header(detail::ByteReader(file), file.size(), *kind);
   return Unexpected{"a header that says " + std::string(to_string(kind->dtype)) + ", asked for " +

@@ -197,6 +197,19 @@ std::string place_in_fit(const FitProgress& progress) {
 
 }  // namespace
 
+namespace {
+
+// On a full disk each file fails: the error that ends the run is that of the first.
+void write_after_others(const FitParts& fit, const char* what, const std::function<void()>& write) {
+  if (fit.checkpoints.save_failure) {
+    attempt(what, write);
+  } else {
+    write();
+  }
+}
+
+}  // namespace
+
 // The summary is written last: until then any rank may still fail.
 void end_run(const FitParts& fit, const SearchRun& search) {
   keep_metrics(fit.log);
@@ -205,11 +218,15 @@ void end_run(const FitParts& fit, const SearchRun& search) {
   if (fit.setup.stage == Stage::kFit) fit.hooks.call(hook::on_fit_end, fit.context);
   close_data(fit.setup, fit.data);
   fit.hooks.call(hook::teardown, fit.context);
-  for (const auto& logger : fit.log.loggers) logger->finalize("success");
+  write_after_others(fit, "closing the loggers", [&] {
+    for (const auto& logger : fit.log.loggers) logger->finalize("success");
+  });
   end_profiling(fit.setup);
   const auto peak_rss = peak_rss_of_all(fit.setup.communicator());
   merge_time_lines(fit.setup);
-  write_summary(fit, search, fit.checkpoints.save_failure ? "failed" : "success", peak_rss);
+  write_after_others(fit, "writing summary.json", [&] {
+    write_summary(fit, search, fit.checkpoints.save_failure ? "failed" : "success", peak_rss);
+  });
 }
 
 void end_search(const FitParts& fit, const SearchRun& search) {

@@ -77,6 +77,18 @@ TEST(AtomicFile, NamesTheReasonWhenItCannotStartOrReplace) {
   expect_error<IoError>([&] { sync_folder(folder / "none"); }, {(folder / "none").string()});
 }
 
+TEST(AtomicFile, SaysWhatIsInTheWayOfAFolder) {
+  const TemporaryFolder folder;
+  write_file_atomically(folder / "a", "x");
+  std::filesystem::create_symlink("nowhere", folder / "dangling");
+  std::filesystem::create_symlink("loop", folder / "loop");
+  expect_error<IoError>([&] { create_folders(folder / "a/b"); },
+                        {(folder / "a").string(), "a file of that name"});
+  expect_error<IoError>([&] { create_folders(folder / "dangling"); },
+                        {"a link to 'nowhere', which is no folder"});
+  expect_error<IoError>([&] { create_folders(folder / "loop/b"); }, {"a link to 'loop', which is no folder"});
+}
+
 TEST(AtomicFile, FollowsLinksToFilesAndReplacesNothingElse) {
   const TemporaryFolder folder;
   write_file_atomically(folder / "a", "old");

@@ -236,6 +236,19 @@ TEST(Objects, AreOneEntryOfHelp) {
       << text;
 }
 
+TEST(Objects, AreCompletedWithAndWithoutAPlus) {
+  Box box;
+  const CommandLineInfo info{.program = "box"};
+  const auto bash = completion_script(tree_of(box), info, Shell::kBash);
+  for (const auto* line :
+       {"    --box.tools) words='Hammer Saw' ;;\n", "    --box.tools+) words='Hammer Saw' ;;\n"})
+    EXPECT_NE(bash.find(line), bash.npos) << bash;
+  const auto zsh = completion_script(tree_of(box), info, Shell::kZsh);
+  EXPECT_NE(zsh.find("'*--box.tools\\+="), zsh.npos) << zsh;
+  const auto fish = completion_script(tree_of(box), info, Shell::kFish);
+  EXPECT_NE(fish.find("-l box.tools+ -x -a 'Hammer Saw'"), fish.npos) << fish;
+}
+
 TEST(Objects, AreReadFromFlags) {
   EXPECT_EQ(classes_in(box_of_words({"--box.tools", "Saw"})), Words{"Saw"});
   EXPECT_EQ(classes_in(box_of_words({"--box.tools=Saw,Hammer"})), (Words{"Saw", "Hammer"}));

@@ -1,6 +1,8 @@
 // YAML files and environment variables as assignments.
 #include <lockstep/base/options.h>
 
+#include <algorithm>
+#include <cctype>
 #include <fstream>
 #include <random>
 
@@ -110,6 +112,20 @@ TEST(Yaml, GivesTheParsersPosition) {
   EXPECT_NE(refusal_of_yaml("a: \"x").find("c.yaml:1:"), std::string::npos);
 }
 
+TEST(Yaml, PrintsNoControlCharacters) {
+  EXPECT_EQ(
+      refusal_of_yaml("demo:\r  epochs: 3\r"),
+      "[options] key demo:?  epochs holds a control character; at c.yaml:1:1; end lines by LF or CRLF, not "
+      "by CR alone");
+  for (const auto& text :
+       {std::string("a\x1b[31m: 1"), std::string("a: \"\\\0\"", 7), std::string("a: [\0", 5)}) {
+    const auto refusal = refusal_of_yaml(text);
+    EXPECT_FALSE(refusal.empty());
+    EXPECT_TRUE(std::ranges::none_of(refusal, [](unsigned char letter) { return std::iscntrl(letter) != 0; }))
+        << refusal;
+  }
+}
+
 TEST(Yaml, SurvivesDepthAndMultiplyingAnchors) {
   const std::size_t many = 100'000;
   for (const char bracket : {'[', '{', ']', '}'})
@@ -190,6 +206,12 @@ TEST_F(Environment, RefusesUnknownVariablesOfStrictRootsOnly) {
               read({{"LOCKSTEP_DEMO_EPOCH", "8"}});
             }),
             "[options] unknown environment variable LOCKSTEP_DEMO_EPOCH; did you mean LOCKSTEP_DEMO_EPOCHS?");
+  EXPECT_EQ(
+      config_error([&] {
+        read({{"LOCKSTEP_DEMO", "{epochs: 8}"}});
+      }),
+      "[options] unknown environment variable LOCKSTEP_DEMO; options have variables of their own, such as "
+      "LOCKSTEP_DEMO_FAST");
   EXPECT_TRUE(read({{"LOCKSTEP_LOG_LEVEL", "debug"}, {"LOCKSTEP_DEMONIC", "1"}}).empty());
 }
 

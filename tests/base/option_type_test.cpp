@@ -41,6 +41,17 @@ TEST(OptionType, ReadsWhatItPrints) {
   expect_round_trip<demo::Mode>({demo::Mode::kFast, demo::Mode::kExact});
 }
 
+TEST(OptionType, ReadsNumbersAsPythonWritesThem) {
+  EXPECT_EQ(*OptionType<int>::parse("+7"), 7);
+  EXPECT_EQ(*OptionType<int>::parse("-1_000"), -1000);
+  EXPECT_EQ(*OptionType<std::uint64_t>::parse("18_446_744_073_709_551_615"),
+            std::numeric_limits<std::uint64_t>::max());
+  EXPECT_EQ(*OptionType<double>::parse("+1_0.5e-0_1"), 1.05);
+  EXPECT_EQ(*OptionType<double>::parse("+.5"), 0.5);
+  expect_refused<int>({"_1", "1_", "1__0", "++1", "+-1", "+", "+_1"});
+  expect_refused<double>({"1_.5", "1._5", "+inf", "+"});
+}
+
 TEST(OptionType, RefusesWhatIsNoValue) {
   expect_refused<bool>({"", "2", "tru"});
   expect_refused<int>({"", "x", "1x", " 1", "1.0", "1e3", "2147483648", "0x10"});

@@ -65,6 +65,25 @@ TEST(MpiEnvironment, ReadsHydrasVariablesToo) {
   EXPECT_EQ(environment.main_address(), "127.0.0.1");
 }
 
+TEST(MpiEnvironment, ReadsTheRanksOfTheNodeOfEachProcessManager) {
+  const auto expect_place = [](const std::string& size, const std::string& rank,
+                               const std::string& local_size, const std::string& local_rank) {
+    const ScopedVariables scope(
+        {{size, "4"}, {rank, "3"}, {local_size, "2"}, {local_rank, "1"}, {"MASTER_ADDR", "a"}});
+    EXPECT_EQ(detect_environment()->name(), "mpi") << local_size;
+    const MpiEnvironment environment;
+    EXPECT_EQ(environment.world_size(), 4) << local_size;
+    EXPECT_EQ(environment.global_rank(), 3) << local_size;
+    EXPECT_EQ(environment.local_rank(), 1) << local_size;
+    EXPECT_EQ(environment.node_rank(), 1) << local_size;
+    EXPECT_EQ(environment.local_world_size(), 2) << local_size;
+  };
+  expect_place("PMI_SIZE", "PMI_RANK", "MPI_LOCALNRANKS", "MPI_LOCALRANKID");
+  expect_place("PMI_SIZE", "PMI_RANK", "PMI_LOCAL_SIZE", "PMI_LOCAL_RANK");
+  expect_place("MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_LOCAL_SIZE",
+               "MV2_COMM_WORLD_LOCAL_RANK");
+}
+
 TEST(MpiEnvironment, OneProcessIsNoJob) {
   const ScopedVariables scope({{"OMPI_COMM_WORLD_SIZE", "1"}, {"OMPI_COMM_WORLD_RANK", "0"}});
   EXPECT_EQ(detect_environment()->name(), "lightning");

@@ -154,6 +154,11 @@ TEST(IdxDataset, NamesWhatIsWrong) {
   const auto two = folder.file("two.idx", {"\0\0\x08\x01\0\0\0\x02\1\2", 10});
   expect_error<DataError>([&] { idx_dataset(three, two); }, {"three.idx", "two.idx", "3 labels", "got 2"});
   expect_error<DataError>([&] { idx_dataset(folder / "none.idx"); }, {"none.idx"});
+  const auto halves = folder.file("halves.idx", {"\0\0\x0D\x01\0\0\0\x03\x40\0\0\0\x3F\0\0\0\0\0\0\0", 20});
+  expect_error<DataError>([&] { idx_dataset(three, halves); },
+                          {"label 1 of", "halves.idx", "an integer of type Long", "0.5", "label_dtype"});
+  const auto kept = whole(idx_dataset(three, halves, {.label_dtype = at::kFloat}));
+  EXPECT_EQ(kept.target[1].item<float>(), 0.5F);
 }
 
 TEST(Collate, StacksSamplesOfOneShape) {
@@ -175,7 +180,8 @@ TEST(CsvDataset, NamesWhatIsWrong) {
   const auto path = folder.file("t.csv", "a,b\n1,2\n3,4.5\n");
   expect_error<ConfigError>([&] { csv_dataset(path, {.label = 2}); }, {"t.csv", "-2 to 1", "got 2"});
   expect_error<ConfigError>([&] { csv_dataset(path, {.label = -3}); }, {"got -3"});
-  expect_error<DataError>([&] { csv_dataset(path, {.label = 1}); }, {"t.csv:3", "4.5", "integer", "label_dtype = torch::kFloat"});
+  expect_error<DataError>([&] { csv_dataset(path, {.label = 1}); },
+                          {"t.csv:3", "4.5", "integer", "label_dtype = torch::kFloat"});
   const auto spaced = folder.file("s.csv", "a,b\n\n1,2\n3,4.5\n");
   expect_error<DataError>([&] { csv_dataset(spaced, {.label = 1}); }, {"s.csv:4", "4.5"});
   expect_error<DataError>([&] { csv_dataset(folder / "none.csv"); }, {"none.csv", "No such file"});

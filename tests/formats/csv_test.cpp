@@ -1,10 +1,16 @@
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <zlib.h>
 
+#include <cstdlib>
+#include <fstream>
 #include <locale>
 #include <random>
+#include <thread>
 
 #include <lockstep/base/error.h>
+#include <lockstep/base/unique_fd.h>
 #include <lockstep/formats/csv.h>
 
 #include "support/expect_error.h"
@@ -115,6 +121,7 @@ TEST_F(Csv, TakesNumbersTooSmallForADoubleForZero) {
 }
 
 TEST_F(Csv, NamesAnotherDelimiter) {
+  expect_refusal("1 2\n3 4\n", {"'3 4'", "CsvOptions::delimiter"});
   expect_refusal("1;2\n3;4\n", {"'3;4'", "delimiter"});
   expect_refusal("1,5;2\n", {"'5;2'", "delimiter"});
 }
@@ -154,6 +161,30 @@ TEST_F(Csv, NamesOtherCompressions) {
   expect_refusal("PK\x03\x04...", {"t.csv", "zip archive", "unzip"});
   expect_refusal("\n<!DOCTYPE html>\n", {"t.csv", "HTML", "download"});
   EXPECT_EQ(read("PK,BZh,GGUF\n1,2,3\n").columns, 3);
+}
+
+TEST_F(Csv, NamesOtherFormatsAlsoWithinGzip) {
+  expect_refusal(std::string("\xff\xfe"
+                             "1\0,\0",
+                             6),
+                 {"text in UTF-16", "iconv"});
+  expect_refusal("PAR1" + std::string(60, 'x'), {"a Parquet file"});
+  const auto tar = std::string(257, 'x') + "ustar" + std::string(250, '\0');
+  expect_refusal(tar, {"a tar archive", "tar xf"});
+  expect_refusal(gzip(tar), {"a tar archive", "tar xf"});
+  expect_refusal(gzip(gzip("1,2\n")), {"a file compressed with gzip"});
+}
+
+TEST_F(Csv, RefusesAPipeThatSeveralRanksRead) {
+  const auto pipe = folder_ / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  std::thread writer([&] { std::ofstream(pipe) << "1,2\n"; });
+  EXPECT_EQ(read_csv(pipe).values, (std::vector<double>{1, 2}));
+  writer.join();
+  const UniqueFd open_end(::open(pipe.c_str(), O_RDWR | O_CLOEXEC));
+  ::setenv("WORLD_SIZE", "2", 1);
+  expect_error<DataError>([&] { read_csv(pipe); }, {"pipe", "one of 2 ranks", "a file first"});
+  ::unsetenv("WORLD_SIZE");
 }
 
 TEST_F(Csv, RefusesGzipThatIsCutAnywhere) {

@@ -1,5 +1,9 @@
 #include <gmock/gmock.h>
 
+#include <array>
+#include <cstdio>
+#include <string>
+
 #include <lockstep/formats/tar.h>
 
 #include "support/bytes.h"
@@ -52,6 +56,18 @@ TEST(Tar, GivesRegularFilesInOrder) {
   EXPECT_EQ(files(archive), expected);
   EXPECT_EQ(files(archive + tar_end() + "what follows is not looked at"), expected);
   EXPECT_TRUE(files(tar_end()).empty());
+}
+
+TEST(Tar, TakesChecksumsOfSignedBytes) {
+  auto archive = tar_member("\xe9t\xe9", "x");
+  constexpr std::size_t kChecksum = 148;
+  const auto sum = std::stoul(archive.substr(kChecksum, 6), nullptr, 8);
+  std::array<char, 8> digits{};
+  std::snprintf(digits.data(), digits.size(), "%06lo", sum - 2 * 256);
+  archive.replace(kChecksum, 6, digits.data());
+  EXPECT_THAT(files(archive), ElementsAre(Pair("\xe9t\xe9", "x")));
+  archive.replace(kChecksum, 6, "000123");
+  EXPECT_THAT(failure(archive), HasSubstr("a damaged header"));
 }
 
 TEST(Tar, KnowsLongNames) {

@@ -37,6 +37,21 @@ std::vector<std::int64_t> tokens(const TokenFile& file, std::int64_t begin, std:
 const std::string kGpt2 = bytes(std::vector<std::uint16_t>{5, 50256, 65535, 7});
 const std::string kLlama = bytes(std::vector<std::uint32_t>{1, 128000, 4'000'000'000U});
 
+TEST(TokenFile, TakesNoOtherFormatForTokens) {
+  const TemporaryFolder folder;
+  const auto refused = [&](const std::string& start, const std::vector<std::string>& words) {
+    const auto path =
+        folder.file("tokens", start + std::string(200, 'x') + (start.size() % 2 == 1 ? "x" : ""));
+    expect_error<DataError>([&] { TokenFile file(path); }, words);
+  };
+  refused("\x93NUMPY\x01", {"no file of tokens", "an array of NumPy"});
+  refused("\x1f\x8b\x08", {"compressed with gzip"});
+  refused("version https://git-lfs.github.com/spec/v1\n", {"a pointer of Git LFS"});
+  // 640 and 35615 are tokens as any others.
+  EXPECT_EQ(TokenFile(folder.file("any", bytes(std::vector<std::uint16_t>{640, 1}))).size(), 2);
+  EXPECT_EQ(TokenFile(folder.file("gz", bytes(std::vector<std::uint16_t>{35615, 1}))).size(), 2);
+}
+
 TEST(TokenFile, ReadsLlmCsFiles) {
   const TemporaryFolder folder;
   const TokenFile gpt(folder.file("gpt.bin", header(20240520, 1, 4) + kGpt2));

@@ -111,6 +111,10 @@ class BadInput(ProgramTest):
         result = self.digits("--save_weights", "/proc/w.safetensors")
         self.assert_refused(result, 2, "--save_weights", "/proc/w.safetensors", "can be written")
         self.assertFalse((self.folder / "run/checkpoints/last.ckpt").exists())
+        os.mkfifo(self.folder / "pipe")
+        for name, reason in (("pipe", "a device, pipe or socket"), ("/dev/null", "a device, pipe or socket"), ("n" * 300, "File name too long")):
+            with self.subTest(name):
+                self.assert_refused(self.digits("--save_weights", name), 2, "save_weights", name[:80], reason)
         for name in ("w.ckpt", "w.pkl", "w.npz", "w.onnx"):
             with self.subTest(name):
                 self.assert_refused(self.digits("--save_weights", name), 2, "save_weights", name, ".safetensors", ".pt")

@@ -411,6 +411,27 @@ touch ready_0; while [ ! -e go ]; do sleep 0.01; done""")
         result = self.ranks(1, "--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0", "--nnodes", "1:2", self.script("exit 0"))
         self.assert_refused(result, 2, "--rdzv-endpoint", "a port of 1 to 65535")
 
+    def test_variables_of_torchrun_stand_for_flags(self):
+        told = self.script('echo "$WORLD_SIZE $TORCHELASTIC_RUN_ID $TORCHELASTIC_MAX_RESTARTS"')
+        run = lambda *flags, **variables: self.run_program(LOCKSTEP, "run", *flags, **variables)
+        variables = dict(PET_NPROC_PER_NODE="2", PET_RDZV_ID="job", PET_MAX_RESTARTS="3", PET_STANDALONE="1", PET_NNODES="")
+        self.assertEqual(run(told, **variables).out, "2 job 3\n" * 2)
+        self.assertEqual(run("--nproc-per-node", 1, told, **variables, PET_TEE="3", PET_LOG_DIR=self.folder / "logs").out,
+                         "[default0]:1 job 3\n")
+        module = self.folder / "place.py"
+        module.write_text("import os; print('rank', os.environ['RANK'])")
+        self.assertEqual(run("place", PET_MODULE="1", PYTHONPATH=self.folder).out, "rank 0\n")
+        program = self.script("exit 0")
+        self.assertEqual(run(program, PET_STANDALONE="0", PET_NNODES="1", PET_NODE_RANK="0").code, 0)
+        for variable, value, words in (("PET_NNODES", "2:1", ["--nnodes", "MIN:MAX", "2:1"]), ("PET_NODE_RANK", "one", ["--node-rank", "a whole number"]),
+                                       ("PET_MASTER_PORT", "70000", ["--master-port", "70000"]), ("PET_STANDALONE", "maybe", ["1 or 0", "maybe"]),
+                                       ("PET_NPROC_PER_NODE", "x", ["--nproc-per-node"]), ("PET_RDZV_CONF", "speed=1", ["--rdzv-conf", "speed"])):
+            with self.subTest(variable):
+                self.assert_refused(run(program, **{variable: value}), 2, "environment variable " + variable, *words)
+        result = run(program, PET_START_METHOD="fork")
+        self.assertEqual(result.code, 0, result)
+        self.assertIn("PET_START_METHOD has no effect", result.err)
+
     def test_bad_input(self):
         program = self.script("exit 0")
         plain = self.folder / "plain"

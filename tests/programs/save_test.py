@@ -106,6 +106,23 @@ class Save(ProgramTest):
                 self.assertEqual(os.listdir(run / "checkpoints"), [])
                 self.assertEqual(json.loads((run / "summary.json").read_text())["status"], "failed")
 
+    def test_the_first_of_several_failures_is_the_last_line(self):
+        # As on a full disk: first the weights cannot be written, then the summary.
+        run, folder = self.folder / "run", self.folder / "weights"
+        folder.mkdir()
+        process = self.start(DIGITS, "--run_dir", run, "--data.file", SOURCE / "data" / "digits.csv.gz", "--trainer.max_epochs", 30,
+                             "--trainer.enable_checkpointing", "false", "--save_weights", folder / "w.safetensors")
+        while not (run / "metrics.csv").exists() and process.poll() is None:
+            time.sleep(0.005)
+        process.send_signal(signal.SIGSTOP)
+        (run / "summary.json" / "taken").mkdir(parents=True)
+        folder.rmdir()
+        process.send_signal(signal.SIGCONT)
+        result = self.finish(process)
+        self.assertEqual(result.code, 1, result)
+        self.assertIn("writing summary.json failed too", result.err)
+        self.assertIn("w.safetensors", result.err.splitlines()[-1])
+
     def test_training_goes_on_and_the_user_is_told(self):
         for late in ("false", "true"):
             with self.subTest(async_checkpoint=late):

@@ -53,8 +53,13 @@ void check_last_weights(const fs::path& file) {
                    file.extension().string());
   const auto folder = fs::absolute(file).parent_path();
   const std::string expected = "a file name in a folder that exists and can be written";
-  if (!fs::is_directory(folder)) refuse_weights(file, expected, "no such folder");
-  if (fs::is_directory(file)) refuse_weights(file, expected, "a folder");
+  std::error_code failure;
+  if (!fs::is_directory(folder, failure)) refuse_weights(file, expected, "no such folder");
+  const auto type = fs::status(file, failure).type();
+  if (type == fs::file_type::none) refuse_weights(file, expected, failure.message());
+  if (type == fs::file_type::directory) refuse_weights(file, expected, "a folder");
+  const bool may_be_replaced = type == fs::file_type::regular || type == fs::file_type::not_found;
+  if (!may_be_replaced) refuse_weights(file, expected, "a device, pipe or socket");
   if (const auto reason = reason_against(folder); !reason.empty())
     refuse_weights(file, expected, folder.string() + ": " + reason);
 }
