@@ -7,6 +7,9 @@ endif()
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/bin")
 set(CMAKE_LIBRARY_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/lib")
 
+# -O1 for what is to compile fast: it takes a tenth to a fifth less time than -O2, and a precompiled header is still taken,
+# which -O0 prevents. Targets below a folder that sets the variable of this name have it.
+define_property(TARGET PROPERTY LOCKSTEP_COMPILES_FAST INITIALIZE_FROM_VARIABLE LOCKSTEP_COMPILES_FAST)
 # The sanitizers' own checks make a file of -O2 take twice the time of -O1 to compile.
 set(_optimisation $<IF:$<OR:$<BOOL:$<TARGET_PROPERTY:LOCKSTEP_COMPILES_FAST>>,$<BOOL:${LOCKSTEP_SANITIZE}>>,1,2>)
 

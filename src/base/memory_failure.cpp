@@ -1,5 +1,6 @@
 #include "base/memory_failure.h"
 
+#include <cxxabi.h>
 #include <string.h>
 #include <sys/resource.h>
 
@@ -7,9 +8,13 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <cstdlib>
 #include <fstream>
+#include <memory>
 #include <new>
 #include <string>
+#include <string_view>
+#include <typeinfo>
 
 #include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
@@ -74,9 +79,24 @@ std::string place_to_add(const std::exception& error) {
   return has_place ? "" : failure_place();
 }
 
+std::string demangled(const char* type) {
+  int status = 0;
+  const std::unique_ptr<char, decltype(&std::free)> name(abi::__cxa_demangle(type, nullptr, nullptr, &status),
+                                                         &std::free);
+  return name ? name.get() : type;
+}
+
+// What an exception says, from its first line that says something.
+std::string said_text(const std::exception& error) {
+  const std::string_view text = error.what();
+  const auto begin = text.find_first_not_of(" \t\r\n");
+  if (begin != text.npos) return std::string(text.substr(begin));
+  return "an exception without a text (" + demangled(typeid(error).name()) + ")";
+}
+
 // The place belongs to the first line: texts of other libraries continue with stack frames.
 std::string text_with_place(const std::exception& error) {
-  std::string text = error.what();
+  auto text = said_text(error);
   text.insert(std::min(text.find('\n'), text.size()), place_to_add(error));
   return text;
 }

@@ -56,6 +56,11 @@ class Applier final : public KeyedVisitor {
     for (const auto index : take_any(path)) given[index] = false;
     for (const auto index : take_any(path + std::string(kAppends))) given[index] = true;
     for (const auto& [index, appends] : given) read_objects(list, path, assignments_[index], appends);
+    for (const auto& above : {path, path + std::string(kAppends)}) {
+      const auto entry = by_key_.lower_bound(above + ".");
+      if (entry != by_key_.end() && entry->first.starts_with(above + "."))
+        refuse_map_of_objects(above, assignments_[entry->second.front()]);
+    }
   }
 
   /// The assignments that no member has taken.

@@ -1,8 +1,11 @@
 #include "base/read_objects.h"
 
 #include <algorithm>
+#include <optional>
+#include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <lockstep/base/error.h>
 #include <lockstep/base/option_type.h>
@@ -40,11 +43,16 @@ struct GivenObject {
                                 .hint = hint});
 }
 
+constexpr const char* kHydra = "_target_";
+constexpr const char* kInsteadOfHydra =
+    "_target_ is Hydra's: name the class by class_path, and put its options into init_args";
+
 void check_entries(const GivenObject& given) {
   for (const auto& name : given.text.names) {
     if (name.text == kClassPath || name.text == kInitArgs) continue;
-    refuse_item(given.key, "an entry " + name.text, given.place_of(name),
-                "options of the class are entries of init_args");
+    refuse_item(
+        given.key, "an entry " + name.text, given.place_of(name),
+        given.entry(kHydra) != nullptr ? kInsteadOfHydra : "options of the class are entries of init_args");
   }
 }
 
@@ -61,10 +69,19 @@ const OptionText& class_path_of(const GivenObject& given) {
   return *path;
 }
 
+// The name that was meant: by its last word, as modules' names have long ones before it.
+std::optional<std::string> nearest_class(const std::string& path, std::span<const std::string> names) {
+  const auto last_word = [](const std::string& name) { return name.substr(name.find_last_of(".:") + 1); };
+  std::vector<std::string> words;
+  for (const auto& name : names) words.push_back(last_word(name));
+  const auto near = nearest_name(last_word(path), words);
+  if (!near) return nearest_name(path, names);
+  return names[static_cast<std::size_t>(std::ranges::find(words, *near) - words.begin())];
+}
+
 [[noreturn]] void refuse_class(const OptionObjects& list, const GivenObject& given, const OptionText& path) {
   const auto names = list.class_names();
-  const auto word = path.text.substr(path.text.find_last_of(".:") + 1);
-  const auto near = did_you_mean(nearest_name(word, names));
+  const auto near = did_you_mean(nearest_class(path.text, names));
   throw ConfigError("options", {.what = given.key + " names an unknown class",
                                 .expected = detail::one_of(names),
                                 .got = shown(path),
@@ -197,6 +214,18 @@ bool is_flow(const OptionText& text) {
 }
 
 }  // namespace
+
+void refuse_map_of_objects(const std::string& key, const Assignment& below) {
+  const auto entry = below.key.substr(key.size() + 1);
+  const auto first = entry.substr(0, entry.find('.'));
+  const bool is_hydra = entry == kHydra || entry.ends_with(std::string(".") + kHydra);
+  throw ConfigError("options", {.what = key,
+                                .expected = "a list of classes, each a name or {class_path: NAME, init_args: "
+                                            "{...}}, or one of them",
+                                .got = "a map with key " + first,
+                                .where = shown(below.source),
+                                .hint = is_hydra ? kInsteadOfHydra : "begin each class with a dash"});
+}
 
 std::vector<OptionText> object_items(const Assignment& assignment, const OptionText& value) {
   if (detail::means_null(value)) return {};

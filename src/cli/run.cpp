@@ -283,6 +283,11 @@ int run(int argc, char** argv, Program program, const std::function<void(Cli&)>&
       options.run_dir = claim_run_directory(options.run_dir, options.name, settings.trainer.default_root_dir);
       if (program.fabric) detail::put_record_aside(options.run_dir);
     }
+    const detail::FolderBeforeRun folder(print_config || is_rank ? std::filesystem::path() : options.run_dir);
+    const auto ended = [&](int code) {
+      if (code == kUsage) folder.restore();
+      return code;
+    };
     warn_of_many(ranks);
 
     Cli cli(std::move(command_line), program);
@@ -302,12 +307,12 @@ int run(int argc, char** argv, Program program, const std::function<void(Cli&)>&
       } catch (const ConfigPrinted&) {
       }
     };
-    if (ranks == 0) return run_rank(rank_body, options.run_dir);
+    if (ranks == 0) return ended(run_rank(rank_body, options.run_dir));
     {
       const launch::OutsideRanks outside(ranks);
       const int code = launch_forked(launch_options(ranks, num_nodes, options.run_dir),
                                      [&] { return run_rank(rank_body); });
-      if (!outside.were_found()) return code;
+      if (!outside.were_found()) return ended(code);
     }
     is_rank = true;  // as the environment that the body has made knows
     if (detail::give_back_run_directory(options.run_dir)) cli.run_.run_dir = options.run_dir = wanted_run_dir;

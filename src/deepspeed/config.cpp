@@ -31,7 +31,7 @@ void describe_gradients(OptionVisitor& v, DeepSpeedConfig& o) {
           at_least(0));
   v.field("prescale_gradients", o.prescale_gradients, "Divide gradients before they are summed");
   v.field("gradient_predivide_factor", o.gradient_predivide_factor,
-          "Part of the division that is done before the sum", more_than(0));
+          "Part of the division that is done before the sum");
   v.field("gradient_allreduce_op", o.gradient_allreduce_op, "How the gradients of the ranks are combined");
   v.field("communication_data_type", o.communication_data_type,
           "Element type of gradients that are sent; none: the model's");

@@ -172,6 +172,7 @@ ReadDeepSpeedConfig parsed(std::string_view text, const std::string& name,
   ReadDeepSpeedConfig read;
   auto root = parse_hjson(text, name);
   rename_keys(root, name, read.warnings);
+  read_values_as_deepspeed(root, name, read.warnings);
   SectionReader reader(root, name);
   reader.read([&](OptionVisitor& visitor) { describe(visitor, read.config); });
   read.config.given = reader.take_given();

@@ -83,6 +83,15 @@ bool ends_early(const Config& c) {
   return std::visit(ends, c.scheduler);
 }
 
+/// Whether OneCycle would give Adam a first beta that is none.
+bool cycles_beyond_momentum(const Config& c) {
+  const auto* const cycle = scheduler<OneCycle>(c);
+  const auto is_none = [](double momentum) { return !(momentum >= 0.0 && momentum < 1.0); };
+  return cycle != nullptr && cycle->cycle_momentum &&
+         (std::ranges::any_of(cycle->cycle_min_mom, is_none) ||
+          std::ranges::any_of(cycle->cycle_max_mom, is_none));
+}
+
 bool lacks_path(OffloadDevice device, const std::optional<std::filesystem::path>& path) {
   return device == OffloadDevice::kNvme && (!path || path->empty());
 }
@@ -108,6 +117,13 @@ bool has_other_param_dtype(const Config& c) {
   if (is_on(c.fp16.enabled)) return c.data_types.param_dtype != Dtype::kFp16;
   if (is_on(c.bf16.enabled)) return c.data_types.param_dtype != Dtype::kBf16;
   return false;
+}
+
+/// Whether gradients would be divided by a factor of 0 before they are summed.
+bool divides_by_zero(const Config& c) {
+  const auto& zero = c.zero_optimization;
+  const bool is_unused = c.prescale_gradients || (zero.stage == 1 && zero.reduce_scatter);
+  return c.gradient_predivide_factor == 0.0 && !is_unused;
 }
 
 bool is_below_stage_3(const Config& c) { return c.zero_optimization.stage < 3; }
@@ -174,6 +190,7 @@ const std::vector<Rule>& rules() {
                 c.gradient_allreduce_op == AllreduceOp::kMean;
        },
        "1 with reduce_scatter at stages 2 and 3"},
+      {{"gradient_predivide_factor", "prescale_gradients", kStage}, divides_by_zero, "a number other than 0"},
       {{"zero_optimization.compute_grad_norm", kStage, "gradient_clipping"},
        [](const Config& c) {
          const auto stage = c.zero_optimization.stage;
@@ -236,6 +253,9 @@ const std::vector<Rule>& rules() {
          return scheduler<OneCycle>(c) != nullptr && scheduler<OneCycle>(c)->cycle_max_lr.empty();
        },
        "a learning rate"},
+      {{"scheduler.params.cycle_max_mom", "scheduler.params.cycle_min_mom"},
+       cycles_beyond_momentum,
+       "momentum of at least 0 and below 1, or cycle_momentum false"},
   };
   return rules;
 }

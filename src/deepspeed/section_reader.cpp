@@ -87,6 +87,9 @@ Expected<void, OptionFailure> read_value(OptionField& field, const Hjson& value)
   return Unexpected{std::move(failure)};
 }
 
+/// Whether DeepSpeed takes a name that is written otherwise, such as "Linear", for another one in silence.
+bool is_exact(std::string_view path) { return path == "scheduler.params.warmup_type"; }
+
 /// Every key and every section, each once.
 class Collector final : public KeyedVisitor {
  public:
@@ -198,6 +201,9 @@ void SectionReader::visit_field(OptionField& field) {
   if (is_auto) autos_.insert(path_of(field.name()));
   const bool takes_auto = std::ranges::find(info.names, kAuto) != info.names.end();
   if (is_auto && !takes_auto && is_strict(section_.path)) return;  // keeps its default, as in DeepSpeed
+  if (is_exact(path_of(field.name())) && std::ranges::count(info.names, value.text) == 0)
+    refuse(path_of(field.name()), info.accepted + ", which DeepSpeed takes for log otherwise", shown(value),
+           where(value.place), did_you_mean(nearest_name(value.text, info.names)));
   if (const auto done = read_value(field, value); !done) {
     const auto& failure = done.error();
     const Place place = failure.line == 0 ? value.place : Place{failure.line, failure.column};

@@ -80,6 +80,10 @@ std::string_view instead_of(std::string_view path);
 /// @throws ConfigError when a key is given under both names
 void rename_keys(Hjson& root, const std::string& name, std::vector<std::string>& warnings);
 
+/// Replaces values that DeepSpeed takes for others by those, such as a `stage` of true by 1, in `root` after
+/// rename_keys(). Adds a warning to `warnings` where the training depends on it.
+void read_values_as_deepspeed(Hjson& root, const std::string& name, std::vector<std::string>& warnings);
+
 // Blocks of DeepSpeed's configuration that would change training, and are not supported.
 
 /// A block that is refused where it is enabled.

@@ -28,8 +28,16 @@ using Engine = std::shared_ptr<ShardedEngine>;
 struct Gathered {
   at::Tensor tensor;
   std::string name;
-  Engine engine = {};  // of what is sharded
+  Engine engine = {};    // of what is sharded
+  at::Tensor form = {};  // without memory: its shape, type and device while it is whole
 };
+
+bool is_like(const at::Tensor& tensor, const at::Tensor& other) {
+  return tensor.sizes() == other.sizes() && tensor.scalar_type() == other.scalar_type() &&
+         tensor.device() == other.device();
+}
+
+std::string form_of(const at::Tensor& tensor) { return c10::str(tensor.sizes(), ' ', tensor.options()); }
 
 XXH64_hash_t fingerprint(const at::Tensor& tensor) {
   const auto values = tensor.detach().cpu().contiguous();
@@ -48,7 +56,7 @@ class Baselines {
   void leave(const at::Tensor& tensor) {
     const auto found = of_.find(tensor.unsafeGetTensorImpl());
     const auto& values = found->second.back().values;
-    if (values.defined() && is_written(tensor)) at::Tensor(tensor.detach()).copy_(values);
+    if (values.defined() && is_written(tensor)) put_back(tensor, values);
     found->second.pop_back();
     if (found->second.empty()) of_.erase(found);
   }
@@ -71,6 +79,14 @@ class Baselines {
   }
 
  private:
+  // A parameter may have another shape or type by now.
+  static void put_back(const at::Tensor& tensor, const at::Tensor& values) {
+    if (is_like(tensor, values))
+      at::Tensor(tensor.detach()).copy_(values);
+    else
+      tensor.set_data(values);
+  }
+
   struct Baseline {
     XXH64_hash_t hash;
     at::Tensor values;
@@ -172,6 +188,7 @@ struct GatheredParameters::Impl {
       if (!one.engine) materialize(one.tensor);
       // The shards are what sharded ones go back to, unless another scope holds them whole.
       before.enter(one.tensor, !one.engine || before.knows(one.tensor));
+      one.form = at::empty({}, one.tensor.options().requires_grad(false)).expand(one.tensor.sizes());
     }
   }
   Impl(const Impl&) = delete;
@@ -205,6 +222,26 @@ struct GatheredParameters::Impl {
     return flags;
   }
 
+  /// The first parameter that was given other memory with another shape, type or device here.
+  std::string misshapen_here() const {
+    const auto found =
+        std::ranges::find_if(all, [](const auto& one) { return !is_like(one.tensor, one.form); });
+    return found == all.end() ? std::string()
+                              : found->name + " was " + form_of(found->form) + "\n" + form_of(found->tensor);
+  }
+
+  void refuse_misshapen() const {
+    const auto said = ranks.all_gather_bytes(misshapen_here());
+    const auto found = std::ranges::find_if(said, [](const auto& text) { return !text.empty(); });
+    if (found == said.end()) return;
+    const auto end = found->find('\n');
+    throw ConfigError("parallel",
+                      {.what = "within GatheredParameters, parameter " + found->substr(0, end),
+                       .expected = "the same shape, type and device at its end",
+                       .got = found->substr(end + 1) + " on rank " + std::to_string(found - said.begin()),
+                       .hint = "write into it, as by copy_(), rather than by set_data()"});
+  }
+
   void refuse_others(const std::vector<std::string>& written) const {
     for (int rank = 0; rank < ranks.size(); ++rank) {
       const auto first = written[static_cast<std::size_t>(rank)].find('1');
@@ -235,6 +272,7 @@ struct GatheredParameters::Impl {
   }
 
   void close() {
+    refuse_misshapen();
     const auto written = ranks.all_gather_bytes(written_here());
     refuse_others(written);
     if (options.modifier_rank) keep(written[static_cast<std::size_t>(*options.modifier_rank)]);

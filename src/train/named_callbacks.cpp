@@ -1,6 +1,8 @@
 #include <lockstep/train/named_callbacks.h>
 
 #include <algorithm>
+#include <optional>
+#include <utility>
 
 #include <lockstep/base/error.h>
 #include <lockstep/base/option_type.h>
@@ -109,9 +111,15 @@ std::vector<ObjectClass>& known_classes() {
   return classes;
 }
 
-[[noreturn]] void refuse_class_name(const std::string& what, const std::string& expected,
-                                    const std::string& name, const std::string& hint = {}) {
-  throw ConfigError("train", {.what = what, .expected = expected, .got = "\"" + name + "\"", .hint = hint});
+ConfigError wrong_class_name(const std::string& what, const std::string& expected, const std::string& name,
+                             const std::string& hint = {}) {
+  return {"train", {.what = what, .expected = expected, .got = "\"" + name + "\"", .hint = hint}};
+}
+
+// What was wrong with a class that a program has registered, while nothing was there to catch it.
+std::optional<ConfigError>& refused_registration() {
+  static std::optional<ConfigError> refused;
+  return refused;
 }
 
 const ObjectClass& class_named(const std::string& name) {
@@ -122,22 +130,30 @@ const ObjectClass& class_named(const std::string& name) {
   for (const auto& one : classes) {
     if (one.make) names.push_back(one.name);
   }
-  refuse_class_name("named_callbacks", detail::one_of(names), name, did_you_mean(nearest_name(name, names)));
+  throw wrong_class_name("named_callbacks", detail::one_of(names), name,
+                         did_you_mean(nearest_name(name, names)));
+}
+
+std::optional<ConfigError> why_not_registered(const ObjectClass& callback) {
+  constexpr const char* kWhat = "register_callback";
+  if (std::ranges::count(known_classes(), callback.name, &ObjectClass::name) > 0)
+    return wrong_class_name(kWhat, "a name that no other callback has", callback.name);
+  const bool is_word = callback.name.find_first_of(" \t\r\n,[]{}\"'#") == std::string::npos;
+  if (!callback.name.empty() && is_word) return std::nullopt;
+  return wrong_class_name(kWhat, "a word that can stand in a file, such as my.module.Pace", callback.name);
 }
 
 }  // namespace
 
-std::span<const ObjectClass> callback_classes() { return known_classes(); }
+std::span<const ObjectClass> callback_classes() {
+  if (const auto refused = std::exchange(refused_registration(), std::nullopt)) throw ConfigError(*refused);
+  return known_classes();
+}
 
 void register_callback(ObjectClass callback) {
-  auto& classes = known_classes();
-  const bool is_taken = std::ranges::count(classes, callback.name, &ObjectClass::name) > 0;
-  if (is_taken) refuse_class_name("register_callback", "a name that no other callback has", callback.name);
-  const bool is_word = callback.name.find_first_of(" \t\r\n,[]{}\"'#") == std::string::npos;
-  if (callback.name.empty() || !is_word)
-    refuse_class_name("register_callback", "a word that can stand in a file, such as my.module.Pace",
-                      callback.name);
-  classes.push_back(std::move(callback));
+  auto refused = why_not_registered(callback);
+  if (!refused) return known_classes().push_back(std::move(callback));
+  if (!refused_registration()) refused_registration() = std::move(refused);
 }
 
 std::vector<std::shared_ptr<Callback>> make_callbacks(std::span<const NamedObject> named) {

@@ -284,6 +284,7 @@ void Trainer::run_fit(std::shared_ptr<AnyModule> module, DataSource source) {
   const bool is_first_fit = !has_trained(progress);
   std::optional<launch::SignalFlag> terminate;  // until all is saved
   forget_fit(fit, checkpoint_callback());
+  require_best(setup, state.checkpoints);
   run_guarded(state.fit, state.search, [&] {
     open_training_data(setup, data, progress, source);
     if (setup.deepspeed) check_batch_size(*setup.deepspeed, trained_batches(setup, data, progress));
@@ -330,6 +331,7 @@ Metrics Trainer::run_evaluation(std::shared_ptr<AnyModule> module, DataSource so
   auto& state = *state_;
   auto& setup = state.setup;
   begin_run(setup, state.log, stage, std::move(module));
+  require_best(setup, state.checkpoints);
   run_guarded(state.fit, state.search, [&] {
     const auto loaders = open_evaluation_data(setup, state.data, source);
     collect_hooks(setup, state.hooks);

@@ -22,6 +22,8 @@ TEST(Error, OfTheSystemsAllocatorNamesMemory) {
   const auto text = detail::failure_text(std::bad_alloc());
   EXPECT_NE(text.find("memory"), std::string::npos) << text;
   EXPECT_EQ(detail::failure_text(std::runtime_error("other")), "other");
+  EXPECT_EQ(detail::failure_text(std::runtime_error("\n  in the second line")), "in the second line");
+  EXPECT_EQ(detail::failure_text(std::runtime_error("")), "an exception without a text (std::runtime_error)");
 }
 
 TEST(Env, NamesTheVariableThatIsNoInteger) {

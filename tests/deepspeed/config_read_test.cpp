@@ -106,7 +106,7 @@ TEST(DeepSpeedConfig, RefusesValuesWithTheirPlaceAndWhatIsAccepted) {
   expect_refused(R"({"zero_optimization": {"reduce_bucket_size": 2.5}})", {"an integer", "got 2.5"});
   expect_refused(R"({"zero_optimization": {"reduce_bucket_size": -2e8}})", {">= 1", "got -2e8"});
   expect_refused(R"({"zero_optimization": {"reduce_bucket_size": 1e30}})", {"an integer", "got 1e30"});
-  expect_refused(R"({"zero_optimization": {"stage": true}})", {"an integer", "got true"});
+  expect_refused(R"({"zero_optimization": {"reduce_bucket_size": true}})", {"an integer", "got true"});
   expect_refused(R"({"zero_optimization": {"stage": [2]}})", {"zero_optimization.stage", "got a list"});
   expect_refused(R"({"zero_optimization": {"stage": {}}})", {"zero_optimization.stage", "got an object"});
   expect_refused(R"({"zero_optimization": {"offload_optimizer": {"device": "gpu"}}})",
@@ -122,6 +122,71 @@ TEST(DeepSpeedConfig, RefusesValuesWithTheirPlaceAndWhatIsAccepted) {
   expect_refused(R"({"checkpoint": {"tag_validation": "Panic"}})", {"Warn, Ignore, Fail", "Panic"});
   expect_refused(R"({"gradient_allreduce_op": "max"})", {"mean, sum", "max"});
   expect_refused(R"({"train_batch_size": 0})", {"train_batch_size", ">= 1", "got 0"});
+}
+
+TEST(DeepSpeedConfig, ReadsValuesForOthersAsDeepSpeedDoes) {
+  const auto clipping = [](const std::string& value, const std::string& meaning) {
+    SCOPED_TRACE(value);
+    const auto result = read("{\"gradient_clipping\": " + value + "}");
+    EXPECT_THAT(result.warnings, ElementsAre(AllOf(HasSubstr("ds.json:1:23: gradient_clipping " + value),
+                                                   HasSubstr(meaning))));
+    return result.config.gradient_clipping.value;
+  };
+  EXPECT_EQ(clipping("-1", "clips nothing"), 0.0);
+  EXPECT_EQ(clipping("-0.5", "clips nothing"), 0.0);
+  EXPECT_EQ(clipping("1e400", "clips nothing"), 0.0);
+  EXPECT_EQ(clipping("Infinity", "clips nothing"), 0.0);
+  EXPECT_EQ(clipping("false", "clips nothing"), 0.0);
+  EXPECT_EQ(clipping("true", "norm of 1"), 1.0);
+  expect_refused(R"({"gradient_clipping": null})", {"gradient_clipping", "got null"});
+
+  const auto stage = [](const std::string& value) {
+    return config(R"({"zero_optimization": {"stage": )" + value + "}}").zero_optimization.stage;
+  };
+  EXPECT_EQ(stage("true"), 1);
+  EXPECT_EQ(stage("false"), 0);
+  EXPECT_EQ(stage("\"2\""), 2);
+  expect_refused(R"({"zero_optimization": {"stage": null}})", {"zero_optimization.stage", "got null"});
+}
+
+TEST(DeepSpeedConfig, ReadsSchedulesAsDeepSpeedDoes) {
+  const auto schedule = [](const std::string& type, const std::string& params) {
+    return config(R"({"scheduler": {"type": ")" + type + R"(", "params": {)" + params + "}}}").scheduler;
+  };
+  EXPECT_TRUE(std::get<deepspeed::WarmupLR>(schedule("WarmupLR", R"("warmup_max_lr": null)"))
+                  .warmup_max_lr.value.empty());
+  const auto decay = schedule("WarmupDecayLR", R"("warmup_max_lr": null, "total_num_steps": 9)");
+  EXPECT_TRUE(std::get<deepspeed::WarmupDecayLR>(decay).warmup_max_lr.value.empty());
+  for (const std::string type : {"Linear", "LOG", "cosine"})
+    expect_refused(R"({"scheduler": {"type": "WarmupLR", "params": {"warmup_type": ")" + type + "\"}}}",
+                   {"scheduler.params.warmup_type", "one of log, linear", type});
+}
+
+TEST(DeepSpeedConfig, StepsBetweenLinesMayBeNegativeOrInfinite) {
+  const auto steps = [](const std::string& value) {
+    return config("{\"steps_per_print\": " + value + "}").steps_per_print;
+  };
+  EXPECT_EQ(steps("-1"), 1);
+  EXPECT_EQ(steps("-3"), 3);
+  EXPECT_EQ(steps("true"), 1);
+  EXPECT_EQ(steps("Infinity"), std::nullopt);
+  EXPECT_EQ(steps("1e9"), 1'000'000'000);
+  expect_refused(R"({"steps_per_print": 0})",
+                 {"steps_per_print", ">= 1", "got 0"});  // DeepSpeed divides by it
+  expect_refused(R"({"steps_per_print": false})", {"steps_per_print", "got false"});
+}
+
+TEST(DeepSpeedConfig, ValuesOfAioAreReadWhereSomethingIsOnADisk) {
+  const auto nothing = read(R"({"aio": {"block_size": null, "thread_count": null, "overlap_events": null}})");
+  EXPECT_EQ(nothing.config.aio.block_size, deepspeed::Aio{}.block_size);
+  EXPECT_EQ(nothing.config.aio.intra_op_parallelism, deepspeed::Aio{}.intra_op_parallelism);
+  EXPECT_THAT(nothing.warnings, IsEmpty());
+  EXPECT_THAT(read(R"({"aio": {"block_size": "a"}})").warnings,
+              ElementsAre(HasSubstr("aio.block_size a has no effect without device nvme")));
+  const std::string disk = R"("zero_optimization": {"stage": 3, "offload_optimizer": {"device": "nvme",
+                           "nvme_path": "/tmp"}}})";
+  expect_refused(R"({"aio": {"queue_depth": null}, )" + disk, {"aio.queue_depth", "got null"});
+  expect_refused(R"({"aio": {"block_size": "a"}, )" + disk, {"aio.block_size", "got 'a'"});
 }
 
 TEST(DeepSpeedConfig, NamesAreReadInAnyCase) {

@@ -204,6 +204,27 @@ TEST(GatheredParameters, AreMadeEqualWhereNothingIsSharded) {
   });
 }
 
+TEST(GatheredParameters, RefuseAnotherShapeOrTypeAndGoBack) {
+  for_each_plan([](Sharded& sharded) {
+    auto& bias = sharded.model->head->bias;
+    for (const auto& other : {at::ones({5}), at::ones({3}, at::kDouble)}) {
+      zero::GatheredParameters whole(*sharded.model, sharded.comm, {.modifier_rank = 0});
+      if (sharded.is_rank(0)) bias.set_data(other);
+      test::expect_error<ConfigError>([&] { whole.close(); }, {"head.bias was [3]", "on rank 0", "copy_()"});
+    }
+    sharded.expect_masters(original());
+  });
+  run_ranks(2, [](const Communicator& comm) {
+    const auto model = make_zero_model();
+    for (const bool closes : {true, false}) {
+      zero::GatheredParameters whole(*model, comm, {.modifier_rank = 0});
+      if (comm.rank() == 0) model->head->bias.set_data(at::ones({5}));
+      if (closes) EXPECT_THROW(whole.close(), ConfigError);
+    }
+    EXPECT_TRUE(model->head->bias.equal(original().at("head.bias"))) << "rank " << comm.rank();
+  });
+}
+
 // An inner scope has kept what it wrote on all ranks: what is dropped later leads back there.
 TEST(GatheredParameters, GoBackToWhatAnInnerScopeHasKept) {
   run_ranks(2, [](const Communicator& comm) {

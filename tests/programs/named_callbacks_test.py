@@ -2,7 +2,7 @@
 import json
 import unittest
 
-from harness import BINARY, ProgramTest
+from harness import BINARY, DIGITS, SOURCE, ProgramTest
 
 COMMAND = BINARY / "bin" / "lockstep"
 SAME = "the weights are the same, bit for bit"
@@ -124,6 +124,32 @@ class NamedCallbacks(ProgramTest):
         self.assert_refused(self.digits("--trainer.callbacks.patience", 3), 2, "--trainer.callbacks.patience", "no --trainer.callbacks before it")
         both = self.write("trainer: {enable_checkpointing: false, callbacks: [ModelCheckpoint]}")
         self.assert_refused(self.digits("-c", both), 2, "enable_checkpointing = false with a ModelCheckpoint")
+
+    def test_a_run_that_is_refused_leaves_no_folder(self):
+        wrong = self.write("trainer: {enable_checkpointing: false, callbacks: [ModelCheckpoint]}")
+        data = ["--data.file", SOURCE / "data" / "digits.csv.gz"]
+        runs = self.folder / "runs" / "digits"
+        for devices in (1, 2):
+            with self.subTest(devices=devices):
+                result = self.run_program(DIGITS, "fit", *data, "-c", wrong, "--trainer.devices", devices)
+                self.assert_refused(result, 2, "enable_checkpointing = false with a ModelCheckpoint")
+                self.assertEqual(list(runs.iterdir()), [])
+        with self.subTest("a folder that the user named tells why"):
+            self.assert_refused(self.digits("-c", wrong), 2, "enable_checkpointing = false")
+            self.assertIn("enable_checkpointing", (self.folder / "run" / "failure.json").read_text())
+
+    def test_a_run_that_is_refused_leaves_the_record_of_an_earlier_one(self):
+        few = ["--trainer.max_epochs", 1, "--trainer.limit_train_batches", 1, "--trainer.limit_val_batches", 1]
+        wrong = self.write("trainer: {enable_checkpointing: false, callbacks: [ModelCheckpoint]}")
+        for devices in (1, 2):
+            with self.subTest(devices=devices):
+                run = self.folder / str(devices)
+                flags = ["--run_dir", run, *few, "--trainer.devices", devices]
+                self.succeed(*flags)
+                files = {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()}
+                self.assertIn("ranks.json", files)
+                self.assert_refused(self.digits(*flags, "-c", wrong), 2, "enable_checkpointing = false")
+                self.assertEqual({path.name: path.read_bytes() for path in run.iterdir() if path.is_file()}, files)
 
 
 if __name__ == "__main__":

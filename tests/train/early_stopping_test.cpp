@@ -68,6 +68,19 @@ TEST_F(EarlyStoppingTest, SmallGainsDoNotCount) {
   EXPECT_EQ(callback->best_score(), 5);
 }
 
+TEST_F(EarlyStoppingTest, BarebonesIsSaidOnce) {
+  auto chosen = options(4);
+  chosen.barebones = true;
+  chosen.callbacks = {std::make_shared<EarlyStopping>(EarlyStoppingOptions{.monitor = "val_loss"})};
+  model_->losses = {1, 2, 3, 4};
+  ::testing::internal::CaptureStderr();
+  Trainer(chosen).fit(model_, batches(1), batches(1));
+  const auto said = ::testing::internal::GetCapturedStderr();
+  const auto first = said.find("\"val_loss\" was not logged");
+  ASSERT_NE(first, said.npos) << said;
+  EXPECT_EQ(said.find("was not logged", first + 20), said.npos) << said;
+}
+
 TEST_F(EarlyStoppingTest, AMissingMetricIsNamed) {
   EarlyStoppingOptions wanted{.monitor = "val_los"};
   auto chosen = options();

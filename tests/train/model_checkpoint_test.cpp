@@ -323,14 +323,25 @@ TEST_F(ModelCheckpointTest, BestIsWhatATestTakes) {
   test::expect_error<ConfigError>([&] { other.test(model_, batches(1), "best"); }, {"best", "nothing"});
 }
 
+TEST_F(ModelCheckpointTest, ATrainerThatKnowsNoBestYetCanStillBeUsed) {
+  model_->losses = {1, 2};
+  auto chosen = options(2);
+  chosen.callbacks = {std::make_shared<ModelCheckpoint>(ModelCheckpointOptions{.monitor = "val_loss"})};
+  Trainer trainer(chosen);
+  test::expect_error<ConfigError>([&] { trainer.validate(model_, batches(1), "best"); }, {"best", "nothing"});
+  test::expect_error<ConfigError>([&] { trainer.fit(model_, batches(1), batches(1), "best"); },
+                                  {"best", "nothing"});
+  trainer.validate(model_, batches(1));
+  trainer.fit(model_, batches(1), batches(1));
+  trainer.test(model_, batches(1), "best");
+  EXPECT_EQ(model_->weight.item<float>(), -1);
+}
+
 TEST_F(ModelCheckpointTest, BestIsWhatAnotherFitOfTheTrainerGoesOnFrom) {
   model_->losses = {1, 2};
   auto chosen = options(2);
   chosen.callbacks = {std::make_shared<ModelCheckpoint>(ModelCheckpointOptions{.monitor = "val_loss"})};
   Trainer trainer(chosen);
-  test::expect_error<ConfigError>([&] { trainer.fit(model_, batches(1), batches(1), "best"); },
-                                  {"best", "nothing"});
-  trainer = Trainer(chosen);
   trainer.fit(model_, batches(1), batches(1));
   model_->training_steps = 0;
   trainer.fit(model_, batches(1), batches(1), "best");

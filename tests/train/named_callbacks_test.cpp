@@ -171,6 +171,13 @@ TEST(NamedCallbacks, OptionsReachTheObjects) {
 
 TEST(NamedCallbacks, WrongOptionsAreNamed) {
   const std::vector<std::pair<std::string, Words>> cases{
+      {"{_target_: lightning.pytorch.callbacks.Timer, duration: 1h}",
+       {"trainer.callbacks; expected a list of classes", "a map with key _target_", "c.yaml:2:15", "Hydra's",
+        "class_path"}},
+      {"{stop: {_target_: EarlyStopping, monitor: x}}", {"a map with key stop", "c.yaml:2:21", "Hydra's"}},
+      {"{stop: {class_path: Timer}}", {"a map with key stop", "c.yaml:2:15", "begin each class with a dash"}},
+      {"{EarlyStopping: {monitor: x}}", {"a map with key EarlyStopping", "begin each class with a dash"}},
+      {"[{_target_: Timer, duration: 1h}]", {"trainer.callbacks[0]", "an entry _target_", "Hydra's"}},
       {"[LambdaCallback]",
        {"names LambdaCallback, which is not available; at c.yaml:2:15", "program's code"}},
       {"[BasePredictionWriter]", {"not available", "PredictionWriter"}},
@@ -209,9 +216,22 @@ TEST(NamedCallbacks, AProgramMayRegisterItsOwn) {
   EXPECT_EQ(made_of<Pace>("[{class_path: own.Pace, init_args: {beats: 3}}]")->options.beats, 3);
   test::expect_error<ConfigError>([] { given("[{class_path: own.Pace, init_args: {beats: 0}}]"); },
                                   {"init_args.beats", ">= 1"});
-  test::expect_error<ConfigError>([] { register_callback<Pace, PaceOptions>("own.Pace"); },
-                                  {"a name that no other callback has", "own.Pace"});
-  test::expect_error<ConfigError>([] { register_callback<Pace, PaceOptions>(""); }, {"register_callback"});
+  for (const auto* typo : {"own.Pase", "own.Pac", "other.Pace", "own::Pace", "Pce"})
+    test::expect_error<ConfigError>([&] { given(std::string("[") + typo + "]"); },
+                                    {"unknown class", "did you mean own.Pace?"});
+}
+
+// Programs register before anything could catch an error.
+TEST(NamedCallbacks, AWrongRegistrationIsRefusedByTheNextRun) {
+  const std::vector<std::pair<std::string, Words>> cases{
+      {"Timer", {"register_callback", "a name that no other callback has", "Timer"}},
+      {"", {"register_callback", "a word that can stand in a file"}},
+      {"own, Pace", {"register_callback", "a word that can stand in a file", "own, Pace"}}};
+  for (const auto& [name, words] : cases) {
+    EXPECT_NO_THROW((register_callback<Pace, PaceOptions>(name)));
+    test::expect_error<ConfigError>([] { Trainer trainer(TrainerOptions{}); }, words);
+    EXPECT_NO_THROW(callback_classes());
+  }
 }
 
 TEST(NamedCallbacks, UnknownNamesOfCodeAreRefused) {

@@ -15,11 +15,11 @@
 namespace lockstep {
 
 /// The classes that files and flags can name: those of the library, then those that are registered. Valid
-/// until the next one is registered.
+/// until the next one is registered. @throws ConfigError once after a registration under a wrong name
 LOCKSTEP_API std::span<const ObjectClass> callback_classes();
 
-/// Makes a class known, to be used by files and flags. Call it before run(), in all processes alike.
-/// @throws ConfigError where the name is taken or empty
+/// Makes a class known, to be used by files and flags. Call it before run(), in all processes alike. A name
+/// that is taken or no word is refused by run(), or by the next Trainer: before, nothing would catch it.
 LOCKSTEP_API void register_callback(ObjectClass callback);
 
 /// Makes a callback of the program known under `name`, which files write as `class_path`; a name with dots
@@ -28,7 +28,7 @@ LOCKSTEP_API void register_callback(ObjectClass callback);
 ///     ls::register_callback<Pace, PaceOptions>("Pace");
 ///     return ls::run(argc, argv, body);
 ///
-/// @throws ConfigError where the name is taken or empty
+/// A wrong name is refused as by the other form.
 template <std::derived_from<Callback> Own, Described Options>
 void register_callback(std::string name) {
   register_callback(object_class<Callback, Options>(

@@ -93,11 +93,9 @@ void EarlyStopping::on_validation_end(TrainContext& context) {
 void EarlyStopping::check(TrainContext& context) {
   if (context.stage() != Stage::kFit || context.options().fast_dev_run) return;
   const auto found = detail::monitored_metric(context, options_.monitor);
-  if (!found) {
-    const bool waits = detail::awaits_validation(context);
-    if (waits && std::exchange(has_warned_, true)) return;
-    return detail::refuse_or_warn_of_missing("EarlyStopping", context, options_.monitor, options_.strict);
-  }
+  if (!found)
+    return detail::refuse_or_warn_of_missing("EarlyStopping", context, options_.monitor, options_.strict,
+                                             has_warned_);
   const auto number = found->measured.number;
   if (number > 0 && std::exchange(checked_, number) == number) return;
   const double best_before = best_score_;

@@ -315,9 +315,8 @@ fs::path ModelCheckpoint::free_path(const TrainContext& context, const fs::path&
 std::optional<ModelCheckpoint::Saved> ModelCheckpoint::monitored(const TrainContext& context) {
   const auto found = detail::monitored_metric(context, options_.monitor);
   if (!found) {
-    if (detail::awaits_validation(context) && std::exchange(has_warned_of_missing_, true))
-      return std::nullopt;
-    detail::refuse_or_warn_of_missing("ModelCheckpoint", context, options_.monitor, /*strict=*/true);
+    detail::refuse_or_warn_of_missing("ModelCheckpoint", context, options_.monitor, /*strict=*/true,
+                                      has_warned_of_missing_);
     return std::nullopt;
   }
   if (!found->is_stale(context)) return Saved{.value = found->value};

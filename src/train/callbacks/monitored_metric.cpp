@@ -1,5 +1,7 @@
 #include "train/callbacks/monitored_metric.h"
 
+#include <utility>
+
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
 #include <lockstep/strategy/strategy.h>
@@ -75,11 +77,11 @@ void refuse_missing(std::string_view who, const TrainContext& context, const std
 }
 
 void refuse_or_warn_of_missing(std::string_view who, const TrainContext& context, const std::string& name,
-                               bool strict) {
+                               bool strict, bool& has_warned) {
   const auto known = known_metrics(context);
   const bool waits = awaits_validation(context);
   if (strict && !known.empty() && !waits) refuse(who, context, name, known);
-  if (!context.is_global_zero()) return;
+  if (std::exchange(has_warned, true) || !context.is_global_zero()) return;
   log_warning(missing(who, name) + (known.empty() ? "" : "; there are " + known) +
               (waits ? "; no validation has ended yet" : "") +
               (is_validation_off(context) ? "; limit_val_batches is 0" : ""));

@@ -36,9 +36,9 @@ inline bool awaits_validation(const TrainContext& context) {
 }
 
 /// As refuse_missing() with `strict`, unless nothing at all was logged yet or a validation is still to come;
-/// else a warning. Collective.
+/// else a warning, unless `has_warned`, which is true afterwards. Collective.
 /// @throws ConfigError on all ranks alike
 void refuse_or_warn_of_missing(std::string_view who, const TrainContext& context, const std::string& name,
-                               bool strict);
+                               bool strict, bool& has_warned);
 
 }  // namespace lockstep::detail

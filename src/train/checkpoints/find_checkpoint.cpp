@@ -199,6 +199,17 @@ const ModelCheckpoint* first_model_checkpoint(const RunSetup& setup) {
   return nullptr;
 }
 
+void require_best(RunSetup& setup, const CheckpointSession& checkpoints) {
+  auto& wanted = setup.options.run.ckpt_path;
+  if (wanted != "best") return;
+  try {
+    (void)best_of(setup, checkpoints);
+  } catch (const ConfigError&) {
+    wanted.clear();
+    throw;
+  }
+}
+
 std::optional<Checkpoint> take_wanted_checkpoint(RunSetup& setup, CheckpointSession& checkpoints,
                                                  bool is_first_fit) {
   auto& run = setup.options.run;

@@ -1,7 +1,10 @@
 // Run directories of the second and later Trainers of a program, and what earlier runs have left in a folder.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <map>
+#include <string>
 
 #include <lockstep/train/trainer_options.h>
 
@@ -32,5 +35,23 @@ void put_record_aside(const std::filesystem::path& folder);
 /// Gives up a folder that this process has claimed as a new version, and removes it unless something is in
 /// it. Returns false, and does nothing, for other folders.
 bool give_back_run_directory(const std::filesystem::path& folder);
+
+/// What a run directory holds before a run that may be refused while it is set up. Such a run leaves no
+/// folder of its own, and the record of an earlier run as it was.
+class FolderBeforeRun {
+ public:
+  /// Reads the files about processes in `folder`; empty: there is no folder.
+  explicit FolderBeforeRun(std::filesystem::path folder);
+
+  /// Removes the folder if this process has claimed it as a new version and nothing but logs and files about
+  /// processes is in it; puts these files back beside the record of an earlier run. Does nothing where a run
+  /// has left its own record since.
+  void restore() const;
+
+ private:
+  std::filesystem::path folder_;
+  std::map<std::string, std::uint64_t> record_;       // the files of a record, by their inodes
+  std::map<std::string, std::string> process_files_;  // name and content of those that are there
+};
 
 }  // namespace lockstep::detail
