@@ -22,7 +22,8 @@ class HeaderSax final : public nlohmann::json_sax<nlohmann::json> {
   Header& header() { return header_; }
   const std::string& reason() const { return reason_; }
 
-  bool null() override { return unexpected("null"); }
+  /// As the library in Rust, which some programs let write null where there is no metadata.
+  bool null() override { return (state_ == State::kRoot && name_ == "__metadata__") || unexpected("null"); }
   bool boolean(bool) override { return unexpected("a boolean"); }
   bool number_integer(number_integer_t) override { return unexpected("a negative number"); }
   bool number_float(number_float_t, const string_t&) override { return unexpected("a fraction"); }

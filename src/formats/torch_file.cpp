@@ -137,6 +137,17 @@ std::optional<std::string> folder_of(const zip::Archive& archive) {
   return std::nullopt;
 }
 
+/// What an archive is in which nothing was pickled.
+std::string without_pickle(const zip::Archive& archive) {
+  const auto is_exported = [](const auto& entry) {
+    return entry.name.ends_with("/models/model.json") ||
+           entry.name.ends_with("serialized_exported_program.json");
+  };
+  if (std::ranges::any_of(archive.entries(), is_exported))
+    return "it is an exported program, as torch.export.save in Python writes it";
+  return "it is an archive without data.pkl";
+}
+
 /// Why the archive is none of plain values, or an empty string.
 std::string foreign(const zip::Archive& archive, const std::string& folder) {
   if (archive.find(folder + "/constants.pkl") != nullptr)
@@ -163,7 +174,7 @@ Expected<Contents> Contents::parse(std::span<const std::byte> file) {
   if (!parsed) return Unexpected{parsed.error()};
   const auto archive = std::make_shared<const zip::Archive>(std::move(*parsed));
   const auto folder = folder_of(*archive);
-  if (!folder) return Unexpected{"it is an archive without data.pkl"};
+  if (!folder) return Unexpected{without_pickle(*archive)};
   if (auto reason = foreign(*archive, *folder); !reason.empty()) return Unexpected{reason};
   const auto pickle = archive->read(*folder + std::string(kPickle));
   if (!pickle) return Unexpected{pickle.error()};
@@ -210,6 +221,8 @@ std::string way_out(std::span<const std::byte> bytes, const std::string& reason)
     return "in C++: torch::load(module, file), then ls::write_weights(out, ls::named_tensors(*module)); in "
            "Python: save "
            "the module's state_dict()";
+  if (reason.find("exported program") != reason.npos)
+    return "in Python: torch.save(torch.export.load(file).state_dict, out)";
   if (is_pickle && !torch_file::is_torch_file(bytes))
     return "convert it in Python, if you trust it: torch.save(torch.load(file, weights_only=False), file)";
   if (!torch_file::is_torch_file(bytes))

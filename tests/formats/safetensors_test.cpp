@@ -49,6 +49,15 @@ TEST(SafetensorsParse, GivesTensorsAndMetadata) {
   EXPECT_EQ(contents->metadata, (Metadata{{"format", "pt"}}));
 }
 
+TEST(SafetensorsParse, TakesNullForNoMetadata) {
+  const auto file =
+      file_of(R"({"__metadata__":null,"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})", "x");
+  const auto contents = parse_text(file);
+  ASSERT_TRUE(contents.has_value()) << contents.error();
+  EXPECT_TRUE(contents->metadata.empty());
+  EXPECT_EQ(contents->tensors.size(), 1u);
+}
+
 TEST(SafetensorsParse, TakesEmptyTensorsAnywhere) {
   EXPECT_TRUE(parse_text(file_of(R"({"a":{"dtype":"F32","shape":[0,3],"data_offsets":[1,1]},)"
                                  R"("b":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})",
@@ -92,6 +101,8 @@ TEST(SafetensorsParse, SaysWhatIsWrongWithATensor) {
   expect_reason(file_of(R"({"w":{"dtype":"U8","dtype":"U8","shape":[1],"data_offsets":[0,1]}})", "1"),
                 "'dtype' occurs twice");
   expect_reason(file_of(R"({"__metadata__":{"n":1}})"), "unexpected a number");
+  expect_reason(file_of(R"({"__metadata__":{"n":null}})"), "unexpected null");
+  expect_reason(file_of(R"({"w":null})"), "unexpected null");
 }
 
 TEST(SafetensorsParse, RefusesDuplicatesAndOverlaps) {

@@ -102,6 +102,8 @@ TEST(TorchFile, FindsDamageInAStorage) {
 
 TEST(TorchFile, RefusesOtherFiles) {
   expect_reason({{"a/code/x.py", ""}}, "an archive without data.pkl");
+  expect_reason({{"a/models/model.json", "{}"}, {"a/archive_format", "pt2"}},
+                "an exported program, as torch.export.save");
   expect_reason({{"a/data.pkl", kOneTensor}, {"a/constants.pkl", ""}}, "TorchScript program");
   expect_reason({{"a/data.pkl", pickle_of("I1\n")}}, "data.pkl: byte 2 is the unknown instruction");
   EXPECT_FALSE(Contents::parse({}));
