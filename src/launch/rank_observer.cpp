@@ -90,6 +90,13 @@ std::string signal_name(int signal) {
   return name != nullptr ? "SIG" + std::string(name) : "signal " + std::to_string(signal);
 }
 
+// The kernel ends a process by it that touches what is not there of a file in its memory.
+std::string usual_cause(int signal) {
+  return signal != SIGBUS ? ""
+                          : "; a file that it has mapped, such as of tokens, weights or shards, has become "
+                            "shorter, or a disk or /dev/shm is full";
+}
+
 std::string describe_end(const RankProcess& process, int node, const RankStatus& status, bool is_written) {
   const auto who = "rank " + std::to_string(process.rank) + " (node " + std::to_string(node) + ", pid " +
                    std::to_string(process.pid) + ") ";
@@ -97,7 +104,8 @@ std::string describe_end(const RankProcess& process, int node, const RankStatus&
   const auto where = is_written ? ' ' + whereabouts(status) : "";
   const auto error = error_line(status);
   if (was_killed(process, status))
-    return who + "killed by " + signal_name(end.signal) + where + (error.empty() ? "" : ": " + error);
+    return who + "killed by " + signal_name(end.signal) + where +
+           (error.empty() ? usual_cause(end.signal) : ": " + error);
   if (!error.empty()) return who + "failed: " + error;
   return who + "exited with code " + std::to_string(end.exit_code) +
          (end.failed() ? "" : " in the middle of the run") + where;

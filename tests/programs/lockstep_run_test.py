@@ -313,6 +313,11 @@ touch ready_0; while [ ! -e go ]; do sleep 0.01; done""")
     def test_the_program_may_come_behind_two_dashes(self):
         self.assertEqual(self.succeed(1, "--", "echo", "--", "-x").out, "-- -x\n")
 
+    def test_a_bus_error_is_told_with_its_usual_cause(self):
+        result = self.ranks(1, self.script("kill -BUS $$"))
+        self.assertEqual(result.code, 128 + signal.SIGBUS, result)
+        self.assertRegex(result.err, "killed by SIGBUS.*; a file that it has mapped, .* has become shorter")
+
     def test_other_signals_are_passed_on_to_groups(self):
         program = self.script('trap "echo usr1 >> got_$RANK" USR1; trap "echo usr2 >> got_$RANK; exit 0" USR2; touch ready_$RANK; '
                               'while :; do sleep 0.05; done')
