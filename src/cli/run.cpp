@@ -283,7 +283,9 @@ int run(int argc, char** argv, Program program, const std::function<void(Cli&)>&
       options.run_dir = claim_run_directory(options.run_dir, options.name, settings.trainer.default_root_dir);
       if (program.fabric) detail::put_record_aside(options.run_dir);
     }
-    const detail::FolderBeforeRun folder(print_config || is_rank ? std::filesystem::path() : options.run_dir);
+    // A program with a Fabric may have computed for long before it is refused something.
+    const bool is_watched = !print_config && !is_rank && !program.fabric;
+    const detail::FolderBeforeRun folder(is_watched ? options.run_dir : std::filesystem::path());
     const auto ended = [&](int code) {
       if (code == kUsage) folder.restore();
       return code;

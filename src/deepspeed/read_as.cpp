@@ -34,6 +34,10 @@ class Values {
       : root_(root), name_(name), warnings_(warnings) {}
 
   void read_all() {
+    for (const auto key : kFalseWhereNull) {
+      auto* const value = root_.find(key);
+      if (value != nullptr && value->kind == Hjson::Kind::kNull) become_false(*value);
+    }
     if (auto* const clipping = root_.find("gradient_clipping")) read_clipping(*clipping);
     if (auto* const steps = root_.find("steps_per_print")) read_steps_per_print(*steps);
     if (auto* const zero = root_.find("zero_optimization")) read_stage(*zero);
@@ -42,6 +46,20 @@ class Values {
   }
 
  private:
+  /// Switches of which DeepSpeed only asks whether they are on.
+  static constexpr std::array<std::string_view, 7> kFalseWhereNull{"prescale_gradients",
+                                                                   "dump_state",
+                                                                   "memory_breakdown",
+                                                                   "disable_allgather",
+                                                                   "zero_allow_untested_optimizer",
+                                                                   "zero_force_ds_cpu_optimizer",
+                                                                   "dataloader_drop_last"};
+
+  static void become_false(Hjson& value) {
+    value.kind = Hjson::Kind::kBool;
+    value.text = "false";
+  }
+
   void warn(const std::string& key, const Hjson& value, const std::string& meaning) {
     warnings_.push_back(place_in(name_, value.place) + ": " + key + " " + value.text + " " + meaning);
   }

@@ -83,13 +83,13 @@ bool ends_early(const Config& c) {
   return std::visit(ends, c.scheduler);
 }
 
+const std::string kMomentum = "momentum of at least 0 and below 1, or cycle_momentum false";
+
 /// Whether OneCycle would give Adam a first beta that is none.
-bool cycles_beyond_momentum(const Config& c) {
+bool cycles_beyond(const Config& c, PerGroup OneCycle::*momentum) {
   const auto* const cycle = scheduler<OneCycle>(c);
-  const auto is_none = [](double momentum) { return !(momentum >= 0.0 && momentum < 1.0); };
-  return cycle != nullptr && cycle->cycle_momentum &&
-         (std::ranges::any_of(cycle->cycle_min_mom, is_none) ||
-          std::ranges::any_of(cycle->cycle_max_mom, is_none));
+  const auto is_none = [](double value) { return !(value >= 0.0 && value < 1.0); };
+  return cycle != nullptr && cycle->cycle_momentum && std::ranges::any_of(cycle->*momentum, is_none);
 }
 
 bool lacks_path(OffloadDevice device, const std::optional<std::filesystem::path>& path) {
@@ -190,7 +190,7 @@ const std::vector<Rule>& rules() {
                 c.gradient_allreduce_op == AllreduceOp::kMean;
        },
        "1 with reduce_scatter at stages 2 and 3"},
-      {{"gradient_predivide_factor", "prescale_gradients", kStage}, divides_by_zero, "a number other than 0"},
+      {{"gradient_predivide_factor"}, divides_by_zero, "a number other than 0"},
       {{"zero_optimization.compute_grad_norm", kStage, "gradient_clipping"},
        [](const Config& c) {
          const auto stage = c.zero_optimization.stage;
@@ -253,9 +253,12 @@ const std::vector<Rule>& rules() {
          return scheduler<OneCycle>(c) != nullptr && scheduler<OneCycle>(c)->cycle_max_lr.empty();
        },
        "a learning rate"},
-      {{"scheduler.params.cycle_max_mom", "scheduler.params.cycle_min_mom"},
-       cycles_beyond_momentum,
-       "momentum of at least 0 and below 1, or cycle_momentum false"},
+      {{"scheduler.params.cycle_min_mom"},
+       [](const Config& c) { return cycles_beyond(c, &OneCycle::cycle_min_mom); },
+       kMomentum},
+      {{"scheduler.params.cycle_max_mom"},
+       [](const Config& c) { return cycles_beyond(c, &OneCycle::cycle_max_mom); },
+       kMomentum},
   };
   return rules;
 }

@@ -29,7 +29,7 @@ struct Gathered {
   at::Tensor tensor;
   std::string name;
   Engine engine = {};    // of what is sharded
-  at::Tensor form = {};  // without memory: its shape, type and device while it is whole
+  at::Tensor form = {};  // the memory, shape and type that it has while it is whole
 };
 
 bool is_like(const at::Tensor& tensor, const at::Tensor& other) {
@@ -37,7 +37,9 @@ bool is_like(const at::Tensor& tensor, const at::Tensor& other) {
          tensor.device() == other.device();
 }
 
-std::string form_of(const at::Tensor& tensor) { return c10::str(tensor.sizes(), ' ', tensor.options()); }
+std::string form_of(const at::Tensor& tensor) {
+  return c10::str(tensor.sizes(), ' ', tensor.scalar_type(), " on ", tensor.device());
+}
 
 XXH64_hash_t fingerprint(const at::Tensor& tensor) {
   const auto values = tensor.detach().cpu().contiguous();
@@ -56,7 +58,7 @@ class Baselines {
   void leave(const at::Tensor& tensor) {
     const auto found = of_.find(tensor.unsafeGetTensorImpl());
     const auto& values = found->second.back().values;
-    if (values.defined() && is_written(tensor)) put_back(tensor, values);
+    if (values.defined() && is_written(tensor)) at::Tensor(tensor.detach()).copy_(values);
     found->second.pop_back();
     if (found->second.empty()) of_.erase(found);
   }
@@ -79,14 +81,6 @@ class Baselines {
   }
 
  private:
-  // A parameter may have another shape or type by now.
-  static void put_back(const at::Tensor& tensor, const at::Tensor& values) {
-    if (is_like(tensor, values))
-      at::Tensor(tensor.detach()).copy_(values);
-    else
-      tensor.set_data(values);
-  }
-
   struct Baseline {
     XXH64_hash_t hash;
     at::Tensor values;
@@ -188,7 +182,7 @@ struct GatheredParameters::Impl {
       if (!one.engine) materialize(one.tensor);
       // The shards are what sharded ones go back to, unless another scope holds them whole.
       before.enter(one.tensor, !one.engine || before.knows(one.tensor));
-      one.form = at::empty({}, one.tensor.options().requires_grad(false)).expand(one.tensor.sizes());
+      one.form = one.tensor.detach();
     }
   }
   Impl(const Impl&) = delete;
@@ -196,6 +190,8 @@ struct GatheredParameters::Impl {
 
   ~Impl() {
     const torch::NoGradGuard no_grad;
+    for (const auto& one : all)
+      if (!is_like(one.tensor, one.form)) one.tensor.set_data(one.form);
     for (const auto& one : all) before.leave(one.tensor);
     for (const auto& [engine, tensors] : by_engine(all)) engine->let_go(tensors);
   }

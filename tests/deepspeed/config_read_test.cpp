@@ -147,6 +147,11 @@ TEST(DeepSpeedConfig, ReadsValuesForOthersAsDeepSpeedDoes) {
   EXPECT_EQ(stage("false"), 0);
   EXPECT_EQ(stage("\"2\""), 2);
   expect_refused(R"({"zero_optimization": {"stage": null}})", {"zero_optimization.stage", "got null"});
+
+  EXPECT_FALSE(config(R"({"prescale_gradients": null})").prescale_gradients);
+  EXPECT_FALSE(config(R"({"memory_breakdown": null, "dump_state": null})").dump_state);
+  EXPECT_FALSE(config(R"({"zero_force_ds_cpu_optimizer": null})").zero_force_ds_cpu_optimizer);
+  expect_refused(R"({"wall_clock_breakdown": null})", {"wall_clock_breakdown", "got null"});
 }
 
 TEST(DeepSpeedConfig, ReadsSchedulesAsDeepSpeedDoes) {

@@ -146,7 +146,7 @@ const std::vector<Case>& cases() {
            "cycle_max_mom": 1.0, "cycle_momentum": false}}})"},
       {"DividingByZero",
        R"({"gradient_predivide_factor": 0})",
-       {"gradient_predivide_factor", "a number other than 0", "prescale_gradients = false"},
+       {"gradient_predivide_factor", "is refused", "a number other than 0"},
        R"({"gradient_predivide_factor": -1})"},
       {"DividingByZeroInAnAllReduce",
        R"({"gradient_predivide_factor": 0, "zero_optimization": {"stage": 2, "reduce_scatter": false}})",

@@ -174,7 +174,7 @@ TEST(NamedCallbacks, WrongOptionsAreNamed) {
       {"{_target_: lightning.pytorch.callbacks.Timer, duration: 1h}",
        {"trainer.callbacks; expected a list of classes", "a map with key _target_", "c.yaml:2:15", "Hydra's",
         "class_path"}},
-      {"{stop: {_target_: EarlyStopping, monitor: x}}", {"a map with key stop", "c.yaml:2:21", "Hydra's"}},
+      {"{stop: {_target_: EarlyStopping, monitor: x}}", {"a map with key stop", "c.yaml:2:22", "Hydra's"}},
       {"{stop: {class_path: Timer}}", {"a map with key stop", "c.yaml:2:15", "begin each class with a dash"}},
       {"{EarlyStopping: {monitor: x}}", {"a map with key EarlyStopping", "begin each class with a dash"}},
       {"[{_target_: Timer, duration: 1h}]", {"trainer.callbacks[0]", "an entry _target_", "Hydra's"}},

@@ -148,8 +148,8 @@ namespace lockstep::detail {
 /// The first ModelCheckpoint among the Trainer's callbacks; null where there is none.
 const ModelCheckpoint* first_model_checkpoint(const RunSetup& setup);
 
-/// Refuses a ckpt_path of "best" where no fit has saved a best one, and forgets it, so that the Trainer can go
-/// on. Before the ranks join: all of them find the same. @throws ConfigError
+/// Refuses a ckpt_path of "best" where no fit has saved a best one, and forgets it, so that the Trainer can
+/// go on. Before the ranks join: all of them find the same. @throws ConfigError
 void require_best(RunSetup& setup, const CheckpointSession& checkpoints);
 
 /// Opens the checkpoint that ckpt_path or resume name, once: later runs of the same Trainer use what this run
