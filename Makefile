@@ -8,6 +8,7 @@
 PRESET ?= release
 BUILD := build/$(PRESET)
 ROUNDS ?= 9
+TESTS_AT_ONCE = $$(($$(nproc) * 3 / 2))# as tests wait for half of their time: for ranks, sockets, deadlines
 FUZZ ?= --inputs 10000000
 
 help:  ## this list
@@ -41,11 +42,11 @@ docs:  ## make the site of the documentation in build/docs/html; fetches Sphinx 
 
 test: build  ## build and run every test
 	@tools/peers.sh
-	@ctest --preset $(PRESET) --label-exclude 'browser|system' --parallel $$(nproc)
+	@ctest --preset $(PRESET) --label-exclude 'browser|system' --parallel $(TESTS_AT_ONCE)
 
 test-busy: build  ## run every test ROUNDS=9 times on processors that are busy with other things
 	@tools/peers.sh
-	@tools/busy.sh ctest --preset $(PRESET) --label-exclude 'browser|system' --parallel $$(nproc) --repeat until-fail:$(ROUNDS)
+	@tools/busy.sh ctest --preset $(PRESET) --label-exclude 'browser|system' --parallel $(TESTS_AT_ONCE) --repeat until-fail:$(ROUNDS)
 
 test-browser: build docs  ## look at the pages of `lockstep report` and of the site in a browser, which is fetched
 	@tools/browser.sh
