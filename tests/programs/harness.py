@@ -17,8 +17,9 @@ BINARY = pathlib.Path(os.environ["LOCKSTEP_BINARY_DIR"])
 PEERS_PYTHON = SOURCE / "build" / "peers" / "bin" / "python"
 DIGITS = BINARY / "bin" / "digits"
 
-# A shell that starts the tests in the background has them ignore SIGINT, and so would all that they start.
+# A shell that starts the tests in the background has them ignore these, and so would all that they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 
 
 def use_peers(package):
