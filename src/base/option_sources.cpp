@@ -2,7 +2,6 @@
 #include <lockstep/base/options.h>
 
 #include <algorithm>
-#include <cctype>
 #include <fstream>
 #include <map>
 #include <optional>
@@ -19,6 +18,7 @@
 
 #include "base/format.h"
 #include "base/option_keys.h"
+#include "base/printable.h"
 
 namespace lockstep {
 namespace {
@@ -105,8 +105,6 @@ Position position(const YAML::Mark& mark) {
   return {mark.line + 1, mark.column + 1};
 }
 
-bool is_control(char letter) { return std::iscntrl(static_cast<unsigned char>(letter)) != 0; }
-
 // Whether `node` is an object as LightningCLI writes it: `{class_path: ..., init_args: ...}`.
 bool is_object(const YAML::Node& node) {
   if (!node.IsMap() || !node[std::string(kClassPath)]) return false;
@@ -135,10 +133,12 @@ class YamlReader {
   /// One value alone, which `key` stands for in errors.
   OptionText read_alone(const std::string& key, const YAML::Node& node) { return read_value(key, node, 0); }
 
-  [[noreturn]] void refuse(std::string what, Position at, const std::string& hint = {}) const {
-    std::ranges::replace_if(what, is_control, '?');  // a terminal would obey them
-    throw ConfigError("options",
-                      {.what = what, .expected = {}, .got = {}, .where = shown(source(at)), .hint = hint});
+  [[noreturn]] void refuse(const std::string& what, Position at, const std::string& hint = {}) const {
+    throw ConfigError("options", {.what = detail::printable(what),
+                                  .expected = {},
+                                  .got = {},
+                                  .where = shown(source(at)),
+                                  .hint = hint});
   }
 
  private:
@@ -207,7 +207,7 @@ class YamlReader {
 
   const std::string& read_word(const YAML::Node& node, Position at) const {
     if (!node.IsScalar()) refuse("a key is a word", at);
-    if (std::ranges::any_of(node.Scalar(), is_control))
+    if (detail::printable(node.Scalar()) != node.Scalar())
       refuse("key " + node.Scalar() + " holds a control character", at,
              node.Scalar().find('\r') == std::string::npos ? "" : "end lines by LF or CRLF, not by CR alone");
     if (node.Scalar() == "<<") refuse("merge keys (<<) are not supported", at, "write the keys out");
@@ -225,13 +225,11 @@ class YamlReader {
 };
 
 [[noreturn]] void throw_unreadable(const std::filesystem::path& file, const std::string& why) {
-  throw ConfigError(
-      "options",
-      {.what = "cannot read configuration file " + file.string() + ": " + why,
-       .expected = {},
-       .got = {},
-       .where = {},
-       .hint = file.string().starts_with('~') ? "a ~ is the home folder only where a shell reads it" : ""});
+  throw ConfigError("options", {.what = "cannot read configuration file " + file.string() + ": " + why,
+                                .expected = {},
+                                .got = {},
+                                .where = {},
+                                .hint = detail::unreadable_file(file, why).hint});
 }
 
 }  // namespace

@@ -8,10 +8,9 @@
 
 #include <lockstep/base/export.h>
 
-namespace lockstep::detail {
+#include "base/printable.h"
 
-/// `text` with control characters replaced, which a terminal would obey.
-LOCKSTEP_API std::string printable(std::string_view text);
+namespace lockstep::detail {
 
 /// `text` in quotes, cut to a length that fits in a message, with control characters replaced.
 LOCKSTEP_API std::string in_quotes(std::string_view text);

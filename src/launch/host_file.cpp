@@ -1,7 +1,6 @@
 #include <lockstep/launch/host_file.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -13,6 +12,7 @@
 #include <lockstep/base/option_type.h>
 
 #include "base/format.h"
+#include "base/printable.h"
 
 namespace lockstep {
 namespace {
@@ -28,18 +28,10 @@ struct Line {
   int number = 0;
 };
 
-// In quotes, without control characters, which a terminal would obey and of which zero would end a message.
-std::string line_in_quotes(std::string_view text) {
-  std::string line(text);
-  std::ranges::replace_if(
-      line, [](unsigned char letter) { return std::iscntrl(letter) != 0; }, '?');
-  return "\"" + line + "\"";
-}
-
 [[noreturn]] void refuse(const Line& line, const std::string& what, const std::string& expected) {
   throw ConfigError("hosts", {.what = what,
                               .expected = expected,
-                              .got = line_in_quotes(line.text),
+                              .got = "\"" + detail::printable(line.text) + "\"",
                               .where = std::string(line.file) + ":" + std::to_string(line.number)});
 }
 
