@@ -71,17 +71,21 @@ void rethrow(const launch::LaunchEnd& end) {
 
 }  // namespace
 
-std::string detail::spawn_processes(const SpawnOptions& options,
-                                    const std::function<std::string(int rank)>& body) {
+void detail::spawn_processes(const SpawnOptions& options, const std::function<void(int rank)>& body) {
   require_fork();
+  rethrow(launch::run_forked_ranks({.nprocs = options.nprocs, .print_failure = false}, [&] {
+    body(static_cast<int>(env::require_int("RANK")));
+    return 0;
+  }));
+}
+
+std::string detail::spawn_for_result(const SpawnOptions& options,
+                                     const std::function<std::string(int rank)>& body) {
   const ResultFile file;
-  const auto end = launch::run_forked_ranks({.nprocs = options.nprocs, .print_failure = false}, [&] {
-    const auto rank = static_cast<int>(env::require_int("RANK"));
+  spawn_processes(options, [&](int rank) {
     const auto result = body(rank);
     if (rank == 0) file.write(result);
-    return 0;
   });
-  rethrow(end);
   if (!file.has_result()) {
     throw ProcessError(
         {.what = "rank 0 ended before its function returned", .hint = "it may have called exit(0)"}, 0, 1);

@@ -95,7 +95,13 @@ TEST(Spawn, NamesAnExitCode) {
   });
   EXPECT_THAT(error.what(), HasSubstr("exited with code 3"));
   EXPECT_EQ(error.exit_code(), 3);
-  EXPECT_THAT(error_of([](int) { std::_Exit(0); }).what(), HasSubstr("before its function returned"));
+}
+
+TEST(Spawn, TakesExitZeroForSuccessWhereThereIsNoResult) {
+  EXPECT_NO_THROW(spawn([](int) { std::_Exit(0); }, {.nprocs = 2}));
+  const auto without_result = [] { spawn([](int) -> int { std::_Exit(0); }, {.nprocs = 2}); };
+  EXPECT_THAT(without_result,
+              ::testing::ThrowsMessage<ProcessError>(HasSubstr("before its function returned")));
 }
 
 TEST(Spawn, EndsWithItsCaller) {

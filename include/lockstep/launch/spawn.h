@@ -63,9 +63,12 @@ struct SpawnResult<std::vector<T>> {
 
 namespace detail {
 
-/// Runs `body` in forked processes; returns the bytes that it returned on rank 0.
-LOCKSTEP_API std::string spawn_processes(const SpawnOptions& options,
-                                         const std::function<std::string(int rank)>& body);
+/// Runs `body` in forked processes.
+LOCKSTEP_API void spawn_processes(const SpawnOptions& options, const std::function<void(int rank)>& body);
+
+/// The same; returns the bytes that it returned on rank 0.
+LOCKSTEP_API std::string spawn_for_result(const SpawnOptions& options,
+                                          const std::function<std::string(int rank)>& body);
 
 }  // namespace detail
 
@@ -75,9 +78,10 @@ LOCKSTEP_API std::string spawn_processes(const SpawnOptions& options,
 /// own), so that init_process_group() needs no options; they die with this process; static destructors do
 /// not run in them. Set their threads by at::set_num_threads(threads_per_rank()).
 ///
-/// When one fails, the others are stopped within a second.
-/// @throws ProcessError when a process throws, exits with a code or is killed, and when SIGINT or SIGTERM
-///   asks this one to stop
+/// When one fails, the others are stopped within a second. A process that calls exit(0) has succeeded.
+/// @throws ProcessError when a process throws, exits with a code or is killed, when rank 0 calls exit(0)
+/// though
+///   `fn` has a result, and when SIGINT or SIGTERM asks this one to stop
 /// @throws ConfigError when options are out of range, this process is a rank already or has more than one
 ///   thread: call it before the first tensor operation, which starts threads that a fork would lose
 template <class Fn, class... Args>
@@ -87,11 +91,11 @@ auto spawn(const Fn& fn, const std::tuple<Args...>& args, const SpawnOptions& op
     return std::apply([&](const Args&... each) { return std::invoke(fn, rank, each...); }, args);
   };
   if constexpr (std::is_void_v<Result>) {
-    detail::spawn_processes(options, [&](int rank) { return call(rank), std::string(); });
+    detail::spawn_processes(options, call);
   } else {
     using Codec = SpawnResult<std::remove_cvref_t<Result>>;
     return Codec::from_bytes(
-        detail::spawn_processes(options, [&](int rank) { return Codec::to_bytes(call(rank)); }));
+        detail::spawn_for_result(options, [&](int rank) { return Codec::to_bytes(call(rank)); }));
   }
 }
 
