@@ -196,6 +196,8 @@ struct GatheredParameters::Impl {
     for (const auto& [engine, tensors] : by_engine(all)) engine->let_go(tensors);
   }
 
+  static constexpr char kMisshapen = '!';
+
   using ByEngine = std::vector<std::pair<Engine, std::vector<at::Tensor>>>;
 
   // In an order that is that of all ranks.
@@ -226,15 +228,21 @@ struct GatheredParameters::Impl {
                               : found->name + " was " + form_of(found->form) + "\n" + form_of(found->tensor);
   }
 
-  void refuse_misshapen() const {
-    const auto said = ranks.all_gather_bytes(misshapen_here());
-    const auto found = std::ranges::find_if(said, [](const auto& text) { return !text.empty(); });
-    if (found == said.end()) return;
+  /// What this rank tells the others at the end: written_here(), or what misshapen_here() found.
+  std::string told_here() const {
+    const auto misshapen = misshapen_here();
+    return misshapen.empty() ? written_here() : kMisshapen + misshapen;
+  }
+
+  static void refuse_misshapen(const std::vector<std::string>& told) {
+    const auto found =
+        std::ranges::find_if(told, [](const auto& text) { return text.starts_with(kMisshapen); });
+    if (found == told.end()) return;
     const auto end = found->find('\n');
     throw ConfigError("parallel",
-                      {.what = "within GatheredParameters, parameter " + found->substr(0, end),
+                      {.what = "within GatheredParameters, parameter " + found->substr(1, end - 1),
                        .expected = "the same shape, type and device at its end",
-                       .got = found->substr(end + 1) + " on rank " + std::to_string(found - said.begin()),
+                       .got = found->substr(end + 1) + " on rank " + std::to_string(found - told.begin()),
                        .hint = "write into it, as by copy_(), rather than by set_data()"});
   }
 
@@ -268,10 +276,10 @@ struct GatheredParameters::Impl {
   }
 
   void close() {
-    refuse_misshapen();
-    const auto written = ranks.all_gather_bytes(written_here());
-    refuse_others(written);
-    if (options.modifier_rank) keep(written[static_cast<std::size_t>(*options.modifier_rank)]);
+    const auto told = ranks.all_gather_bytes(told_here());
+    refuse_misshapen(told);
+    refuse_others(told);
+    if (options.modifier_rank) keep(told[static_cast<std::size_t>(*options.modifier_rank)]);
   }
 
   std::vector<Gathered> all;
