@@ -29,6 +29,7 @@
 #include "launch/outside_ranks.h"
 #include "launch/signals.h"
 #include "strategy/deepspeed_run.h"
+#include "train/options/earlier_record.h"
 #include "train/options/former_options.h"
 #include "train/options/run_directory.h"
 #include "train/options/run_record.h"

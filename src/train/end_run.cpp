@@ -26,7 +26,7 @@
 #include "train/checkpoints/fit_checkpoint.h"
 #include "train/data/data_place.h"
 #include "train/data/run_data.h"
-#include "train/options/run_directory.h"
+#include "train/options/earlier_record.h"
 #include "train/options/run_record.h"
 
 namespace lockstep::detail {

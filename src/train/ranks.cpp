@@ -16,6 +16,7 @@
 #include "formats/file_text.h"
 #include "train/checkpoints/last_weights.h"
 #include "train/logging/run_log.h"
+#include "train/options/earlier_record.h"
 #include "train/options/run_directory.h"
 #include "train/options/run_record.h"
 

@@ -25,7 +25,7 @@
 #include <lockstep/formats/mapped_file.h>
 #include <lockstep/torch.h>
 
-#include "train/options/run_directory.h"
+#include "train/options/earlier_record.h"
 
 namespace lockstep::detail {
 namespace {
