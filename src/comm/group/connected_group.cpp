@@ -3,18 +3,14 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <array>
-#include <cstring>
-#include <functional>
 #include <limits>
-
-#include <ATen/ops/empty.h>
 
 #include <lockstep/base/error.h>
 #include <lockstep/base/rank_status.h>
 
 #include "comm/collectives/measured_collective.h"
 #include "comm/errors.h"
+#include "comm/group/queued_pending.h"
 #include "comm/stores.h"
 #include "device/step_recording.h"
 #include "rendezvous/addresses.h"
@@ -29,105 +25,6 @@ constexpr auto kClosePatience = milliseconds(5000);
 constexpr auto kAnswerPatience = milliseconds(300);  // for an answer of a rank that may be stopped
 constexpr int kInlineBeforeSegments = 4;             // groups of fewer small collectives do without
 constexpr auto kPollTime = milliseconds(100);        // between two questions whether the job has failed
-
-class QueuedPending final : public Pending {
- public:
-  QueuedPending(std::shared_ptr<Lane> lane, std::shared_ptr<ProgressQueue::Task> task)
-      : lane_(std::move(lane)), task_(std::move(task)) {}
-
-  void wait() override { lane_->queue.wait(*task_); }
-  /// It is carried out in any case, and nobody waits for it now.
-  void rely_on() { lane_->queue.rely_on(*task_); }
-  bool is_completed() const override { return lane_->queue.is_done(*task_); }
-
- private:
-  std::shared_ptr<Lane> lane_;
-  std::shared_ptr<ProgressQueue::Task> task_;
-};
-
-// What Work::wait() says of tensors on a device. With a gate nobody waits for the collective itself: that it
-// failed is known at the next one, or to wait_host().
-class StagedPending final : public Pending {
- public:
-  StagedPending(std::shared_ptr<Lane> lane, std::shared_ptr<ProgressQueue::Task> task,
-                std::shared_ptr<StagedCollective> staged)
-      : carried_(std::move(lane), std::move(task)), staged_(std::move(staged)) {}
-
-  void wait() override {
-    if (!staged_->has_gate() || carried_.is_completed()) carried_.wait();
-    carried_.rely_on();
-    staged_->order_outputs();
-    staged_->release_device_tensors();
-  }
-  void wait_host() override {
-    carried_.wait();
-    staged_->await_outputs();
-    staged_->release_device_tensors();
-  }
-  bool is_completed() const override { return carried_.is_completed(); }
-
- private:
-  QueuedPending carried_;
-  std::shared_ptr<StagedCollective> staged_;
-};
-
-// What Work::wait() says of a call that devices carry out themselves. Nobody on the host waits for it: that
-// it failed is known at the next one, or to wait_host().
-class DevicePending final : public Pending {
- public:
-  using Check = std::function<void()>;
-
-  // `checked` compares the call with those of other ranks; null where that is done. `check` throws what the
-  // group has failed with. `recording` is the step that the call is part of, if there is one.
-  DevicePending(std::shared_ptr<DeviceCall> call, std::shared_ptr<QueuedPending> checked, Check check,
-                const StepRecording* recording)
-      : call_(std::move(call)),
-        checked_(std::move(checked)),
-        check_(std::move(check)),
-        recording_(recording) {}
-
-  // Of a recording that was given up nothing is to be waited for.
-  void wait() override {
-    if (recording_ != nullptr && StepRecording::current() != recording_) return;
-    check_();
-    if (checked_) checked_->rely_on();
-    call_->order_outputs();
-  }
-  // An abort, too, ends the device's part.
-  void wait_host() override {
-    if (recording_ != nullptr) refuse_in_recording("a wait of the host for a collective");
-    if (checked_) checked_->wait();
-    call_->await_outputs();
-    check_();
-  }
-  bool is_completed() const override {
-    return recording_ == nullptr && (!checked_ || checked_->is_completed()) && call_->is_done();
-  }
-
- private:
-  std::shared_ptr<DeviceCall> call_;
-  std::shared_ptr<QueuedPending> checked_;
-  Check check_;
-  const StepRecording* recording_;
-};
-
-// What Work::wait() says of a call in a step that is recorded: each replay carries it out, and none is now.
-class RecordedPending final : public Pending {
- public:
-  RecordedPending(const StepRecording& recording, std::shared_ptr<StagedCollective> staged)
-      : recording_(&recording), staged_(std::move(staged)) {}
-
-  // Of a recording that was given up nothing is to be waited for.
-  void wait() override {
-    if (StepRecording::current() == recording_) staged_->order_outputs();
-  }
-  void wait_host() override { refuse_in_recording("a wait of the host for a collective"); }
-  bool is_completed() const override { return false; }
-
- private:
-  const StepRecording* recording_;
-  std::shared_ptr<StagedCollective> staged_;
-};
 
 // While it lives, the lane and the status of this rank (base/rank_status.h) name the collective that runs.
 class ActivityScope {
@@ -167,11 +64,6 @@ int usable_processors() {
 
 bool is_pytorch(const CommOptions& options) { return options.peers == Peers::kPyTorch; }
 
-// Returns unless the job is known to have failed.
-void require_health(const std::shared_ptr<JobMesh>& job, const std::string& where) {
-  if (job) job->mesh().explain({}, where, milliseconds(0));
-}
-
 // Neither the transport nor the store can tell who is gone or stopped. Rank 0 serves the store.
 void explain(const std::shared_ptr<JobMesh>& job, const GroupIdentity& identity) {
   if (!job) return;
@@ -187,34 +79,6 @@ std::string listening_text(const std::string& address, int rank) {
   return "rank " + std::to_string(rank) + " listens at " + address +
          (interface.empty() ? "" : " (" + interface + ")") +
          "; if others cannot reach that, GLOO_SOCKET_IFNAME names another interface";
-}
-
-// What ranks tell each other of their devices, as it travels.
-using NoticeRow = std::array<char, 512>;
-
-NoticeRow row_of_notice(const DeviceNotice& notice) {
-  NoticeRow row{};
-  const auto text = std::string(notice.may_share ? "1" : "0") + notice.place + '\n' + notice.absence;
-  std::copy_n(text.begin(), std::min(text.size(), row.size() - 1), row.begin());
-  return row;
-}
-
-DeviceNotice notice_in(const char* row) {
-  const std::string text(row);
-  const auto end = text.find('\n');
-  return {.place = text.substr(1, end - 1), .absence = text.substr(end + 1), .may_share = text[0] == '1'};
-}
-
-// The same call without memory, for who only compares it.
-Collective described(Collective collective) {
-  const auto describe = [](at::Tensor& tensor) {
-    if (tensor.defined()) tensor = at::empty(tensor.sizes(), tensor.options().device(at::kMeta));
-  };
-  describe(collective.output);
-  describe(collective.input);
-  std::ranges::for_each(collective.outputs, describe);
-  std::ranges::for_each(collective.inputs, describe);
-  return collective;
 }
 
 std::unique_ptr<Agreement> agreement_of(const GroupContext& context, const GroupIdentity& identity) {
@@ -261,9 +125,6 @@ ConnectedGroup::ConnectedGroup(const TransportRow& row, GroupContext context, co
       row_(row),
       context_(std::move(context)),
       transport_(std::move(transport)),
-      link_(std::make_shared<DeviceLink>(
-          row_.on_devices, identity, context_.options.reduction, context_.options.timeout,
-          [failure = device_failure_](std::exception_ptr error) { failure->note(std::move(error)); })),
       runner_(*transport_, context_.options.reduction, context_.options.peers),
       agreement_(agreement_of(context_, identity)),
       barrier_(context_.store, identity),
@@ -275,12 +136,16 @@ ConnectedGroup::ConnectedGroup(const TransportRow& row, GroupContext context, co
           },
           [this](const auto& lane) {
             if (context_.job) context_.job->forget(*lane);
-          }) {
+          }),
+      on_devices_(
+          row, identity, context_, transport_, collectives_,
+          {.lane_of = [this](const Collective& collective) { return lane_of(collective); },
+           .execute = [this](Lane& lane, const Collective& collective) { execute(lane, collective); }}) {
   if (!context_.job) return;
   context_.job->open_group();
-  abort_ = context_.job->mesh().on_failure([transport = transport_, link = link_] {
+  abort_ = context_.job->mesh().on_failure([transport = transport_, abort_devices = on_devices_.abort()] {
     transport->abort();
-    link->abort();
+    abort_devices();
   });
   context_.job->add(collectives_);
 }
@@ -329,130 +194,9 @@ std::string ConnectedGroup::activity() const {
   return "";
 }
 
-bool ConnectedGroup::is_on_device(const Collective& collective) const {
-  const auto device = device_of(collective);
-  return device && std::ranges::find(row_.devices, device->type()) == row_.devices.end();
-}
-
-std::shared_ptr<Pending> ConnectedGroup::start_on_device(const Collective& collective) {
-  const auto device = *device_of(collective);
-  return link_->may_take(collective, device) ? start_by_devices(collective) : start_staged(collective);
-}
-
-// The first one meets before it is posted, as ranks have to agree on how devices are connected. All later
-// ones are posted at once, and compared meanwhile.
-std::shared_ptr<Pending> ConnectedGroup::start_by_devices(Collective collective) {
-  const auto check = [failure = device_failure_, job = context_.job, name = name_of(collective.kind)] {
-    failure->rethrow();
-    require_health(job, name);
-  };
-  check();
-  auto* const recording = StepRecording::current();
-  collective.is_by_devices = true;
-  const std::lock_guard order(posting_);
-  const bool is_first = !link_->is_settled();
-  if (is_first) {
-    if (recording != nullptr) refuse_in_recording("the first collective of a group that is on devices");
-    collectives_->queue.run([&] { execute(*collectives_, collective); });
-  }
-  if (!link_->is_connected()) {  // another thread may have found that out meanwhile
-    collective.is_by_devices = false;
-    return start_staged(collective);
-  }
-  const auto call = link_->post(collective);
-  if (recording != nullptr) recording->before_replay(check);
-  std::shared_ptr<QueuedPending> checked;
-  if (!is_first && agreement_)
-    checked = std::make_shared<QueuedPending>(
-        collectives_, check_beside(described(std::move(collective)), call, recording == nullptr));
-  return std::make_shared<DevicePending>(call, std::move(checked), check, recording);
-}
-
-std::shared_ptr<ProgressQueue::Task> ConnectedGroup::check_beside(const Collective& collective,
-                                                                  std::shared_ptr<DeviceCall> call,
-                                                                  bool is_watched) {
-  return collectives_->queue.push([this, collective, done = call->done(), is_watched] {
-    try {
-      execute(*collectives_, collective);
-    } catch (...) {
-      device_failure_->note(std::current_exception());
-      link_->abort();
-      throw;
-    }
-    if (is_watched)
-      link_->watch(done, {.name = name_of(collective.kind),
-                          .sequence = collectives_->sequence,
-                          .rank = identity().global_rank(),
-                          .size = identity().size(),
-                          .group = identity().name});
-  });
-}
-
-void ConnectedGroup::meet_for_devices(Lane& lane, const Collective& collective) {
-  if (agreement_) agreement_->reach(lane, collective);
-  if (!link_->is_settled()) settle_devices(*device_of(collective));
-}
-
-void ConnectedGroup::settle_devices(at::Device device) {
-  const auto own = row_of_notice(link_->own_notice(device));
-  const auto bytes = static_cast<std::int64_t>(own.size());
-  const auto input = at::empty({bytes}, at::kByte),
-             output = at::empty({identity().size() * bytes}, at::kByte);
-  std::memcpy(input.mutable_data_ptr(), own.data(), own.size());
-  transport_->all_gather(output, input);
-  std::vector<DeviceNotice> notices;
-  for (int member = 0; member < identity().size(); ++member)
-    notices.push_back(notice_in(static_cast<const char*>(output.const_data_ptr()) + member * bytes));
-  link_->settle(
-      device, notices, scoped(context_.store, "devices").impl().store,
-      [job = context_.job] { require_health(job, "connect devices"); },
-      [transport = transport_](std::int64_t sent) { transport->count_sent(sent); });
-}
-
-std::shared_ptr<Pending> ConnectedGroup::start_staged(const Collective& collective) {
-  device_failure_->rethrow();
-  retired_->clear();
-  auto staged = std::make_shared<StagedCollective>(collective, *device_of(collective));
-  if (auto* const recording = StepRecording::current()) return record_staged(*recording, std::move(staged));
-  const auto lane = lane_of(collective);
-  return std::make_shared<StagedPending>(lane, push_staged(*lane, staged), std::move(staged));
-}
-
-std::shared_ptr<ProgressQueue::Task> ConnectedGroup::push_staged(
-    Lane& lane, const std::shared_ptr<StagedCollective>& staged) {
-  return lane.queue.push([this, &lane, keeper = std::make_shared<GateKeeper>(staged, retired_)] {
-    try {
-      keeper->carry_out([&](const Collective& on_host) { execute(lane, on_host); });
-    } catch (...) {
-      device_failure_->note(std::current_exception());
-      throw;
-    }
-  });
-}
-
-std::shared_ptr<Pending> ConnectedGroup::record_staged(StepRecording& recording,
-                                                       std::shared_ptr<StagedCollective> staged) {
-  if (!staged->has_gate())
-    refuse_in_recording("a collective of a backend for which the host must wait for the device");
-  if (recording.has_meetings())
-    refuse_in_recording("a collective behind a step of an optimizer whose replicas are compared");
-  recording.before_replay([this, alive = std::weak_ptr(retired_)] {
-    if (alive.expired()) throw CommError("comm", {.what = "the communicator of a captured step is closed"});
-    device_failure_->rethrow();
-    retired_->clear();
-  });
-  recording.post(
-      [this, staged] {
-        const auto lane = lane_of(staged->on_host());
-        lane->queue.rely_on(*push_staged(*lane, staged));
-      },
-      [staged] { staged->open_gate(); });
-  return std::make_shared<RecordedPending>(recording, std::move(staged));
-}
-
 void ConnectedGroup::run(const Collective& collective) {
   note_caller();
-  if (is_on_device(collective)) return start_on_device(collective)->wait();
+  if (on_devices_.takes(collective)) return on_devices_.start(collective)->wait();
   refuse_in_recording_thread("a collective of tensors on the CPU");
   const auto lane = lane_of(collective);
   lane->queue.run([&] { execute(*lane, collective); });
@@ -460,7 +204,7 @@ void ConnectedGroup::run(const Collective& collective) {
 
 std::shared_ptr<Pending> ConnectedGroup::start(const Collective& collective) {
   note_caller();
-  if (is_on_device(collective)) return start_on_device(collective);
+  if (on_devices_.takes(collective)) return on_devices_.start(collective);
   refuse_in_recording_thread("a collective of tensors on the CPU");
   const auto lane = lane_of(collective);
   auto body = [this, &at = *lane, collective] { execute(at, collective); };
@@ -493,7 +237,10 @@ void ConnectedGroup::perform_or_translate(Lane& lane, const Collective& collecti
 }
 
 void ConnectedGroup::perform(Lane& lane, const Collective& collective) {
-  if (collective.is_by_devices) return meet_for_devices(lane, collective);
+  if (collective.is_by_devices) {
+    if (agreement_) agreement_->reach(lane, collective);
+    return on_devices_.connect_once(*device_of(collective));
+  }
   if (runner_.is_packed(collective))
     return runner_.run_packed(collective, [&](const Collective& packed) { perform(lane, packed); });
   if (agreement_ && CollectiveRunner::is_inline(collective)) return perform_inline(lane, collective);
@@ -625,7 +372,7 @@ void ConnectedGroup::end(bool in_peace) {
   }
   if (is_busy) transport_->abort();
   for (const auto& lane : all) lane->queue.join();
-  link_->close(in_peace && !has_failed());
+  on_devices_.close(in_peace && !has_failed());
   if (!context_.job) return;
   for (const auto& lane : all) context_.job->leave(*lane);
   context_.job->close_group(in_peace && !has_failed());

@@ -5,55 +5,26 @@
 #include <atomic>
 #include <exception>
 #include <memory>
-#include <mutex>
-#include <utility>
 
 #include <lockstep/base/export.h>
-#include <lockstep/comm/store.h>
 
 #include "comm/collectives/collective_runner.h"
-#include "comm/collectives/staged_collective.h"
 #include "comm/fork_guard.h"
 #include "comm/group/agreement.h"
-#include "comm/group/device_link.h"
+#include "comm/group/device_issuer.h"
 #include "comm/group/group.h"
+#include "comm/group/job_mesh.h"
 #include "comm/group/lane.h"
 #include "comm/shared_memory/segment_board.h"
 #include "comm/transport/transport.h"
 
 namespace lockstep::detail {
 
-class StepRecording;
-
-/// One group's part of a job.
-struct GroupContext {
-  ConnectOptions options;             ///< rank and world_size are those within the group
-  Store store;                        ///< the group's own
-  std::shared_ptr<JobMesh> job = {};  ///< null: collectives are not checked
-};
-
 /// Connects the ranks of `identity` by the transport that the options name. Collective, blocking. `check`
 /// throws when the group can no longer come about. Exported for tests.
 /// @throws PeerLost naming a rank that is gone; Timeout, CommError
 LOCKSTEP_API std::shared_ptr<Group> connect_group(const GroupContext& context, const GroupIdentity& identity,
                                                   const FailureCheck& check);
-
-/// What the first call has failed with that nobody waits for. Thread-safe.
-class FirstFailure {
- public:
-  void note(std::exception_ptr failure) {
-    const std::lock_guard lock(mutex_);
-    if (!failure_) failure_ = std::move(failure);
-  }
-  void rethrow() const {
-    const std::lock_guard lock(mutex_);
-    if (failure_) std::rethrow_exception(failure_);
-  }
-
- private:
-  mutable std::mutex mutex_;
-  std::exception_ptr failure_;
-};
 
 class ConnectedGroup final : public Group {
  public:
@@ -67,7 +38,7 @@ class ConnectedGroup final : public Group {
   std::chrono::milliseconds timeout() const override { return context_.options.timeout; }
   std::uint64_t bytes_sent() const override { return transport_->bytes_sent(); }
   std::string activity() const override;
-  bool overlaps() const override { return link_->is_connected() || !are_processors_taken_; }
+  bool overlaps() const override { return on_devices_.is_connected() || !are_processors_taken_; }
   void run(const Collective& collective) override;
   std::shared_ptr<Pending> start(const Collective& collective) override;
   std::shared_ptr<Group> make_subgroup(std::span<const int> members, int number) override;
@@ -75,17 +46,6 @@ class ConnectedGroup final : public Group {
 
  private:
   std::shared_ptr<Lane> lane_of(const Collective& collective);
-  bool is_on_device(const Collective& collective) const;
-  std::shared_ptr<Pending> start_on_device(const Collective& collective);
-  std::shared_ptr<Pending> start_by_devices(Collective collective);
-  std::shared_ptr<ProgressQueue::Task> check_beside(const Collective& collective,
-                                                    std::shared_ptr<DeviceCall> call, bool is_watched);
-  void meet_for_devices(Lane& lane, const Collective& collective);
-  void settle_devices(at::Device device);
-  std::shared_ptr<Pending> start_staged(const Collective& collective);
-  std::shared_ptr<ProgressQueue::Task> push_staged(Lane& lane,
-                                                   const std::shared_ptr<StagedCollective>& staged);
-  std::shared_ptr<Pending> record_staged(StepRecording& recording, std::shared_ptr<StagedCollective> staged);
   std::vector<std::shared_ptr<Lane>> lanes() const;
   void note_caller();
 
@@ -112,8 +72,6 @@ class ConnectedGroup final : public Group {
   GroupContext context_;
   rendezvous::ControlMesh::Token abort_ = {};  // aborts the transport when the job fails
   std::shared_ptr<Transport> transport_;
-  std::shared_ptr<FirstFailure> device_failure_ = std::make_shared<FirstFailure>();  // that nobody waits for
-  std::shared_ptr<DeviceLink> link_;
   HostSegments host_;  // without segments where there are none, or they have not been opened yet
   std::unique_ptr<SegmentBoard> board_;  // in the segments
   rendezvous::Hosts hosts_ = {};         // where the segments are not of all members
@@ -125,11 +83,10 @@ class ConnectedGroup final : public Group {
   std::atomic<bool> are_processors_taken_{false};  // by the members, which share memory
   std::atomic<bool> has_collective_failed_{false};
   std::exception_ptr failure_;  // of the lane of collectives, whose thread it belongs to
-  std::mutex posting_;          // calls of devices are posted and compared in one order
-  std::shared_ptr<RetiredCollectives> retired_ = std::make_shared<RetiredCollectives>();
   // Shared with the Works that were given out; end() stops them while the above still stands.
   std::shared_ptr<Lane> collectives_;
   MessageLanes messages_;
+  DeviceIssuer on_devices_;
   std::atomic<bool> is_closed_{false};
   std::atomic<bool> has_ended_{false};
 };

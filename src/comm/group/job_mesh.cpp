@@ -146,4 +146,8 @@ std::string JobMesh::describe(const rendezvous::Announcement& announcement) cons
   return text + (lane ? lane->place : "") + sequence;
 }
 
+void require_health(const std::shared_ptr<JobMesh>& job, const std::string& where) {
+  if (job) job->mesh().explain({}, where, std::chrono::milliseconds(0));
+}
+
 }  // namespace lockstep::detail

@@ -69,4 +69,15 @@ class JobMesh {
   ForkGuard fork_guard_;
 };
 
+/// One group's part of a job.
+struct GroupContext {
+  ConnectOptions options;             ///< rank and world_size are those within the group
+  Store store;                        ///< the group's own
+  std::shared_ptr<JobMesh> job = {};  ///< null: collectives are not checked
+};
+
+/// Returns unless `job` is known to have failed, or is null. `where` is for the error.
+/// @throws PeerLost, CommError naming who is gone
+void require_health(const std::shared_ptr<JobMesh>& job, const std::string& where);
+
 }  // namespace lockstep::detail
