@@ -28,15 +28,21 @@ bool is_free_for_reuse(const Block& block) {
   });
 }
 
-Block* find_free(std::size_t bytes, int stream, int graph) {
-  Block* best = nullptr;
-  for (auto& [_, block] : runtime().blocks) {
-    if (block.is_live || block.device == kHostDevice || block.stream != stream || block.graph != graph)
-      continue;
-    if (block.bytes < bytes || block.bytes > 2 * bytes || (best && best->bytes <= block.bytes)) continue;
-    if (is_free_for_reuse(block)) best = &block;
+FreeBlocks::Sizes& free_like(const Block& block) {
+  return runtime().free_blocks.by_place[{block.stream, block.graph}];
+}
+
+// The smallest that is large enough, and not much too large; it is no longer free then.
+Block* take_free(std::size_t bytes, int stream, int graph) {
+  auto& all = runtime();
+  auto& sizes = all.free_blocks.by_place[{stream, graph}];
+  for (auto each = sizes.lower_bound({bytes, 0}); each != sizes.end() && each->first <= 2 * bytes; ++each) {
+    auto& block = all.blocks.at(each->second);
+    if (!is_free_for_reuse(block)) continue;
+    sizes.erase(each);
+    return &block;
   }
-  return best;
+  return nullptr;
 }
 
 Block& add_segment(std::size_t bytes, std::size_t asked, int device) {
@@ -132,7 +138,7 @@ void* allocate(std::size_t asked, int device) {
   const std::lock_guard lock(all.mutex);
   ++all.counters.allocations;
   const int graph = graph_of(stream);
-  auto* block = find_free(bytes, stream, graph);
+  auto* block = take_free(bytes, stream, graph);
   const bool is_poisoned = block != nullptr && block->last_uses.empty();
   if (block == nullptr) {
     block = &add_segment(bytes, asked, device);
@@ -158,6 +164,7 @@ void free_block(void* memory) {
     block.last_uses.emplace_back(other, block.graph != 0 ? kNever : stream_thread(other).clock[other]);
   if (std::exchange(block.other_streams, {}).empty()) poison(block, /*frees=*/true);
   block.is_live = false;
+  free_like(block).insert({block.bytes, block.begin});
   all.memory[block.device].allocated_bytes -= block.bytes;
 }
 
@@ -168,9 +175,12 @@ void record_stream(void* memory, int stream) {
 }
 
 void release_graph_memory(int graph) {
-  for (auto& [_, block] : runtime().blocks) {
+  auto& all = runtime();
+  for (auto& [_, block] : all.blocks) {
     if (block.graph != graph) continue;
+    const bool is_free = free_like(block).erase({block.bytes, block.begin}) > 0;
     block.graph = 0;
+    if (is_free) free_like(block).insert({block.bytes, block.begin});
     block.last_uses.clear();
   }
 }

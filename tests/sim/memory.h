@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <set>
 #include <utility>
 #include <vector>
@@ -45,6 +46,12 @@ struct Block {
   std::set<int> other_streams = {};                           ///< record_stream()
   std::vector<std::pair<int, std::uint64_t>> last_uses = {};  ///< of other streams, when it was freed
   AccessHistory history = {};
+};
+
+/// The blocks of devices that nobody holds.
+struct FreeBlocks {
+  using Sizes = std::set<std::pair<std::size_t, std::uintptr_t>>;  ///< bytes and begin
+  std::map<std::pair<int, int>, Sizes> by_place;                   ///< by stream and graph
 };
 
 struct DeviceMemory {

@@ -26,6 +26,7 @@ struct Runtime {
 
   std::mutex mutex;  ///< guards what follows
   std::map<std::uintptr_t, Block> blocks;
+  FreeBlocks free_blocks;
   std::array<DeviceMemory, kMaxDevices> memory{};
   std::array<std::unique_ptr<StreamThread>, kMaxStreams> streams;
   VectorClock host{};  ///< what the host knows to be over
