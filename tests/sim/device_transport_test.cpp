@@ -2,6 +2,9 @@
 // ranks differ or are gone.
 #include <chrono>
 #include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <stdexcept>
 #include <string>
 #include <thread>
 
@@ -12,6 +15,7 @@
 #include <lockstep/testing/fork_ranks.h>
 
 #include "sim/installed.h"
+#include "support/temporary_folder.h"
 
 namespace lockstep::sim {
 namespace {
@@ -277,7 +281,8 @@ LOCKSTEP_RANK_BODY(sim_transport_differs)(Communicator joined, std::string argum
     }
   });
   EXPECT_LT(seconds_since(begin), 1.0 * 3);
-  EXPECT_THAT(error_of([&] { comm.all_reduce(at::ones({4}, device)); }), HasSubstr("do not call the same collective"));
+  EXPECT_THAT(error_of([&] { comm.all_reduce(at::ones({4}, device)); }),
+              HasSubstr("do not call the same collective"));
   return error;
 }
 
@@ -325,6 +330,50 @@ TEST_F(SimTransport, DeadlinesAreKept) {
   for (const auto& rank : fork_ranks(2, "sim_transport_late", "busy"))
     EXPECT_THAT(rank.result, HasSubstr("the devices have not carried it out within 1500 ms")) << rank.error;
 }
+
+// Rank 1 and its device are busy until rank 0, whose device waits for them, has ended its group and made the
+// file.
+LOCKSTEP_RANK_BODY(sim_transport_throws)(Communicator joined, std::string file)->std::string {
+  const auto await_file = [file] {
+    while (!std::filesystem::exists(file)) std::this_thread::sleep_for(milliseconds(5));
+  };
+  auto begin = steady_clock::now();
+  try {
+    const auto comm = join_by_devices(joined, {.timeout = milliseconds(20000)});
+    const auto device = own_device(comm);
+    connect_devices(comm);
+    if (comm.rank() == 1) launch("a long kernel", device.index(), {}, await_file);
+    comm.all_reduce(at::ones({4}, device));
+    if (comm.rank() == 1) await_file();
+    std::this_thread::sleep_for(milliseconds(500));  // within which all ranks know of it
+    begin = steady_clock::now();
+    throw std::runtime_error("no more batches");
+  } catch (const std::runtime_error&) {
+    EXPECT_LT(seconds_since(begin), 10) << "the group has waited for a device";
+  }
+  std::ofstream(file) << "over";
+  return "";
+}
+
+TEST_F(SimTransport, EndsAtOnceWhereARankThrows) {
+  const test::TemporaryFolder folder;
+  expect_done(fork_ranks(2, "sim_transport_throws", (folder / "over").string()));
+}
+
+LOCKSTEP_RANK_BODY(sim_transport_closes)(Communicator joined, std::string)->std::string {
+  const auto comm = join_by_devices(joined);
+  const auto device = own_device(comm);
+  connect_devices(comm);
+  if (comm.rank() == 1)
+    launch("a long kernel", device.index(), {}, [] { std::this_thread::sleep_for(milliseconds(500)); });
+  const auto tensor = at::full({1000}, comm.rank() + 1, sim_floats().device(device));
+  comm.all_reduce_async(tensor).wait();
+  comm.close();
+  EXPECT_EQ(on_cpu(tensor)[3].item<float>(), 3);
+  return lines(take_reports());
+}
+
+TEST_F(SimTransport, ClosesWhenDevicesAreDone) { expect_done(fork_ranks(2, "sim_transport_closes")); }
 
 }  // namespace
 }  // namespace lockstep::sim

@@ -1,5 +1,7 @@
 #include "comm/group/device_link.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -15,6 +17,7 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 constexpr auto kWatchTime = milliseconds(50);        // between two looks at the device
+constexpr auto kEndTime = milliseconds(1);           // the same where the end of a group waits for it
 constexpr auto kLaterTimeout = milliseconds(60000);  // by which c10d's own limits are later than ours
 
 std::string staged_text(const std::string& why) {
@@ -26,21 +29,26 @@ std::string staged_text(const std::string& why) {
 void DeviceWatch::watch(std::shared_ptr<c10::Event> done, FailedCollective call) {
   const std::lock_guard lock(mutex_);
   calls_.push_back({std::move(done), std::move(call), steady_clock::now() + bounded(timeout_)});
-  if (!thread_.joinable()) thread_ = std::jthread([this](const std::stop_token& stop) { work(stop); });
+  if (!thread_.joinable()) thread_ = std::jthread([this] { work(); });
   if (calls_.size() == 1) changed_.notify_all();
 }
 
-void DeviceWatch::stop() {
-  thread_.request_stop();
+void DeviceWatch::end(bool in_peace) {
+  std::unique_lock lock(mutex_);
+  is_ending_ = true;
+  if (!in_peace) calls_.clear();
+  lock.unlock();
+  changed_.notify_all();
   if (thread_.joinable()) thread_.join();
-  const std::lock_guard lock(mutex_);
-  calls_.clear();
 }
 
-void DeviceWatch::work(const std::stop_token& stop) {
+void DeviceWatch::work() {
+  ::pthread_setname_np(::pthread_self(), "ls_devices");
   std::unique_lock lock(mutex_);
-  while (changed_.wait(lock, stop, [&] { return !calls_.empty(); })) {
+  while (true) {
+    changed_.wait(lock, [&] { return is_ending_ || !calls_.empty(); });
     while (!calls_.empty() && calls_.front().done->query()) calls_.pop_front();
+    if (is_ending_ && calls_.empty()) return;
     if (!calls_.empty() && steady_clock::now() >= calls_.front().deadline) {
       const auto failure = timeout_of(calls_.front());
       calls_.clear();
@@ -48,7 +56,7 @@ void DeviceWatch::work(const std::stop_token& stop) {
       on_timeout_(failure);
       lock.lock();
     }
-    changed_.wait_for(lock, stop, kWatchTime, [] { return false; });
+    changed_.wait_for(lock, is_ending_ ? kEndTime : kWatchTime);
   }
 }
 
@@ -151,7 +159,7 @@ void DeviceLink::abort() {
 }
 
 void DeviceLink::close(bool in_peace) {
-  watch_.stop();
+  watch_.end(in_peace);
   if (!in_peace) abort();
   std::unique_lock lock(mutex_);
   const auto backend = std::exchange(backend_, nullptr);

@@ -32,12 +32,13 @@ class DeviceWatch {
 
   DeviceWatch(std::chrono::milliseconds timeout, OnTimeout on_timeout)
       : timeout_(timeout), on_timeout_(std::move(on_timeout)) {}
-  ~DeviceWatch() { stop(); }
+  ~DeviceWatch() { end(/*in_peace=*/false); }
 
   /// What is called is known on all ranks; `done` happens when the device has carried it out.
   void watch(std::shared_ptr<c10::Event> done, FailedCollective call);
-  /// Returns when the thread is gone. Nothing is watched any more.
-  void stop();
+  /// Returns when the thread is gone; nothing is watched any more. Blocks `in_peace` until all calls are
+  /// done, or one of them has taken too long.
+  void end(bool in_peace);
 
  private:
   struct Watched {
@@ -46,14 +47,15 @@ class DeviceWatch {
     std::chrono::steady_clock::time_point deadline;
   };
 
-  void work(const std::stop_token& stop);
+  void work();
   std::exception_ptr timeout_of(const Watched& watched) const;
 
   std::chrono::milliseconds timeout_;
   OnTimeout on_timeout_;
   std::mutex mutex_;
-  std::condition_variable_any changed_;
+  std::condition_variable changed_;
   std::deque<Watched> calls_;  // of one stream: they are done in their order
+  bool is_ending_ = false;
   std::jthread thread_;
 };
 
