@@ -43,9 +43,9 @@ class StoreServerTest : public ::testing::Test {
     return false;
   }
 
-  // What a call takes that is held up; the server is patient with a stranger for 2 s. Where others use the
+  // What a call takes that is held up: the server is patient with a stranger for 2 s. Where others use the
   // processors, too, calls are late that nobody disturbs: asked before the disturbance.
-  void note_undisturbed_calls() { held_up_ = std::max<milliseconds>(500ms, 10 * slowest_call()); }
+  void note_undisturbed_calls() { held_up_ = std::max(kHeldUp, 10 * slowest_call()); }
 
   template <class Disturb>
   void expect_nobody_is_held_up_by(Disturb disturb) {
@@ -80,7 +80,8 @@ class StoreServerTest : public ::testing::Test {
   }
 
   StoreServer server_{listen_by({"127.0.0.1", 0}, soon()), kKey};
-  milliseconds held_up_ = 500ms;
+  static constexpr milliseconds kHeldUp = 1500ms;
+  milliseconds held_up_ = kHeldUp;
 };
 
 TEST_F(StoreServerTest, AnswersWhatClientsAsk) {
