@@ -34,7 +34,8 @@ if(LOCKSTEP_SANITIZE STREQUAL "address")
       -Wno-maybe-uninitialized)  # GCC warns of code that the sanitizers themselves add, here and below
 elseif(LOCKSTEP_SANITIZE STREQUAL "thread")
   # The fences order what other processes see, of which the sanitizer knows nothing.
-  set(_sanitize -fsanitize=thread -fno-omit-frame-pointer -Wno-tsan -Wno-maybe-uninitialized -Wno-array-bounds)
+  set(_sanitize -fsanitize=thread -fno-omit-frame-pointer -Wno-tsan -Wno-maybe-uninitialized -Wno-array-bounds
+      -Wno-stringop-overflow)
 elseif(LOCKSTEP_SANITIZE)
   message(FATAL_ERROR "LOCKSTEP_SANITIZE=${LOCKSTEP_SANITIZE}; expected empty, address or thread")
 endif()
