@@ -79,8 +79,7 @@ LOCKSTEP_API std::string spawn_for_result(const SpawnOptions& options,
 /// not run in them. Set their threads by at::set_num_threads(threads_per_rank()).
 ///
 /// When one fails, the others are stopped within a second. A process that calls exit(0) has succeeded.
-/// @throws ProcessError when a process throws, exits with a code or is killed, when rank 0 calls exit(0)
-/// though
+/// @throws ProcessError when a process throws, exits with a code or is killed, when rank 0 calls exit(0) and
 ///   `fn` has a result, and when SIGINT or SIGTERM asks this one to stop
 /// @throws ConfigError when options are out of range, this process is a rank already or has more than one
 ///   thread: call it before the first tensor operation, which starts threads that a fork would lose
