@@ -104,8 +104,6 @@ void Scheduler::load_state(SchedulerState state) {
                                     .hint = ""});
   }
   state_ = std::move(state);
-  if (!needs_metric()) return go_to(state_.last_step);
-  for (std::size_t i = 0; i < saved; ++i) set_lr(i, state_.last_lrs[i]);
 }
 
 void Scheduler::go_to(std::int64_t k) {

@@ -81,7 +81,7 @@ TEST(OptimState, IsRefusedWhereItDoesNotFitAndNothingHasChanged) {
   EXPECT_EQ(state_of(*optimizer), before);
 }
 
-TEST(SchedulerStateTree, ContinuesAndSetsTheRatesOfThatMoment) {
+TEST(SchedulerStateTree, ContinuesWithTheRatesOfTheOptimizersState) {
   for (const SchedulerOptions& options :
        {SchedulerOptions(OneCycleLR{.max_lr = 1, .total_steps = 10}),
         SchedulerOptions(ReduceLROnPlateau{.factor = 0.5, .patience = 0})}) {
@@ -96,6 +96,7 @@ TEST(SchedulerStateTree, ContinuesAndSetsTheRatesOfThatMoment) {
     auto other_model = optim_test::model();
     const auto other = OptimizerFactory(AdamW{}).create(parameters_of(other_model));
     Scheduler second(options, *other);
+    load_state(*other, state_of(*optimizer));
     load_state(second, saved);
     EXPECT_EQ(state_of(second), saved);
     EXPECT_EQ(other->groups()[0].lr, optimizer->groups()[0].lr);

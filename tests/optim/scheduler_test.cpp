@@ -112,6 +112,7 @@ TEST(Scheduler, ResumesExactlyFromItsState) {
     Scheduler whole(cases().at(name), *through), first(cases().at(name), *before);
     for (std::size_t k = 0; k < 17; ++k) step_with(whole, curve, k), step_with(first, curve, k);
     Scheduler second(cases().at(name), *after);
+    load_state(*after, state_of(*before));
     second.load_state(first.state());
     EXPECT_EQ(after->groups()[0].lr, through->groups()[0].lr) << name;
     for (std::size_t k = 17; k < 50; ++k) {
@@ -207,6 +208,16 @@ TEST(Scheduler, RefusesListsOfOtherGroups) {
       error_of<ConfigError>([&] { Scheduler(warmup, *optimizer); }),
       "[optim] scheduler.params.warmup_max_lr has the wrong size; expected 1, or one for each of 1 groups; "
       "got 3");
+}
+
+// A callback may set rates beside the schedule; they hold until the schedule's next step.
+TEST(Scheduler, LeavesTheRatesOfTheOptimizersState) {
+  auto optimizer = two_groups(), after = two_groups();
+  Scheduler scheduler(ExponentialLR{.gamma = 0.5}, *optimizer), resumed(ExponentialLR{.gamma = 0.5}, *after);
+  optimizer->groups()[0].lr = 0.125;
+  load_state(*after, state_of(*optimizer));
+  load_state(resumed, state_of(scheduler));
+  EXPECT_EQ(after->groups()[0].lr, 0.125);
 }
 
 TEST(Scheduler, RefusesStateOfOtherGroups) {

@@ -51,7 +51,8 @@ class LOCKSTEP_API Scheduler {
   /// What it must remember to go on in another process.
   const SchedulerState& state() const { return state_; }
 
-  /// Continues where `state` was taken, and sets the rates of that moment.
+  /// Continues where `state` was taken, from its next step on. The optimizer's rates stay as they are, as in
+  /// PyTorch: the optimizer's own state has those of that moment.
   /// @throws CheckpointError if it was taken with another number of groups
   void load_state(SchedulerState state);
 
@@ -67,7 +68,8 @@ class LOCKSTEP_API Scheduler {
 /// The fields of SchedulerState.
 LOCKSTEP_API StateTree state_of(const Scheduler& scheduler);
 
-/// Continues where `state` was taken, and sets the rates of that moment: load the optimizer first.
+/// Continues where `state` was taken, from its next step on; the rates until then are in the optimizer's
+/// state.
 /// @throws CheckpointError as the getters of StateTree, or for another number of groups
 LOCKSTEP_API void load_state(Scheduler& scheduler, const StateTree& state);
 

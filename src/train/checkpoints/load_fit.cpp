@@ -102,18 +102,6 @@ void load_precision(const FitParts& fit, const StateTree& shared) {
     fit.setup.precision->load_state(shared.get<StateTree>(key));
 }
 
-// The schedule begins with the learning rates that the optimizer's groups have.
-void begin_anew(Scheduler& scheduler, const Optimizer& optimizer) {
-  auto own = scheduler.state();
-  own.base_lrs.clear();
-  own.last_lrs.clear();
-  for (const auto& group : optimizer.groups()) {
-    own.base_lrs.push_back(group.initial_lr);
-    own.last_lrs.push_back(group.lr);
-  }
-  scheduler.load_state(std::move(own));
-}
-
 // The class of the checkpoint's schedule; empty where it has none. Older checkpoints do not name it.
 std::string saved_schedule(const StateTree& shared, const std::string& key, const std::string& own) {
   if (!shared.contains(key)) return {};
@@ -131,7 +119,7 @@ void load_schedule(const FitParts& fit, std::size_t number, const StateTree& sha
     if (scheduler) load_state(*scheduler, shared.get<StateTree>(key));
     return;
   }
-  if (scheduler) begin_anew(*scheduler, *optimizer);
+  if (scheduler) *scheduler = Scheduler(config->scheduler, *optimizer);  // with the rates of its groups
   if (!fit.setup.is_global_zero()) return;
   const auto text = [](const std::string& name) { return name.empty() ? std::string("none") : name; };
   log_warning("the learning rate's schedule was " + text(saved) + " in the checkpoint, and is " + text(own) +
