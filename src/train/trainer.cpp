@@ -111,23 +111,47 @@ void check_place_of_last(const RunSetup& setup) {
     check_may_be_saved_to(last_checkpoint_of(setup));
 }
 
-void save_last(const FitParts& fit) {
-  if (!has_trained(fit.progress)) return;
-  const bool has_saved = std::exchange(fit.checkpoints.has_saved_last, true);
-  if (has_saved || !fit.setup.options.enable_checkpointing) return;
+void write_last(const FitParts& fit) {
+  if (!fit.setup.options.enable_checkpointing) return;
   keep_failure(fit, [&] {
     save_fit(fit, last_checkpoint_of(fit.setup));
     await_save(fit);
   });
 }
 
+void save_last(const FitParts& fit) {
+  if (has_trained(fit.progress) && !std::exchange(fit.checkpoints.has_saved_last, true)) write_last(fit);
+}
+
+// A number that grows with each write to a parameter or buffer, except by way of data().
+std::int64_t writes_to_weights(const FitParts& fit) {
+  std::int64_t writes = 0;
+  for (const auto& one : fit.setup.optimizers) {
+    for (const auto& parameter : fit.setup.strategy->trained_parameters(*one.optimizer))
+      writes += parameter._version();
+  }
+  for (const auto& buffer : fit.setup.module->buffers()) writes += buffer._version();
+  return writes;
+}
+
+// ModelCheckpoint saves at the end of an epoch that is cut, too, behind the moment from which a longer run
+// goes on: last.ckpt tells it of those files. Weights that hooks have changed since are not that moment's.
+void tell_last_of_saved_files(const FitParts& fit, std::int64_t writes_before) {
+  const bool is_due = fit.setup.is_global_zero() && fit.checkpoints.has_saved_last &&
+                      has_saved_since_resume_point(fit) && writes_to_weights(fit) == writes_before;
+  if (!fit.setup.communicator().broadcast_bytes(is_due ? "1" : "", 0).empty()) write_last(fit);
+}
+
 void train(TrainerState& state) {
   const LoopFigures figures(state.log.figures, state.setup, state.progress);
   auto& checkpoints = state.checkpoints;
-  checkpoints.on_interruption = [&fit = state.fit] {
+  std::int64_t writes = 0;
+  checkpoints.on_interruption = [&fit = state.fit, &writes] {
     keep_resume_point(fit);
     save_last(fit);
+    writes = writes_to_weights(fit);
   };
+  checkpoints.after_cut_epoch = [&fit = state.fit, &writes] { tell_last_of_saved_files(fit, writes); };
   FitLoop(state).run([&] {
     if (checkpoints.resume_point) load_resume_point(state.fit);
   });

@@ -129,6 +129,25 @@ TEST_F(MonitoredRuns, ACutEpochDoesNotRankByTheValueBefore) {
   }
 }
 
+// ModelCheckpoint saves at the end of the cut epoch, behind the moment from which a longer run goes on.
+TEST_F(MonitoredRuns, ARunThatGoesOnKnowsWhatACutEpochHasSaved) {
+  for (const auto& [max_steps, names] :
+       {std::pair{10, Names{"step=10.ckpt"}}, std::pair{11, Names{"step=11.ckpt"}}}) {
+    fs::remove_all(run_dir());
+    std::shared_ptr<ModelCheckpoint> callback;
+    const auto run = [&](std::int64_t steps, const std::string& from) {
+      callback = std::make_shared<ModelCheckpoint>(ModelCheckpointOptions{.filename = "{step}"});
+      auto chosen = quiet(-1, {callback});
+      chosen.max_steps = steps;
+      Trainer(chosen).fit(testing::Slope(), batches(4), batches(1), from);
+    };
+    run(10, {});
+    run(max_steps, "last");
+    EXPECT_EQ(callback->best_model_path(), checkpoints() / names.front());
+    EXPECT_EQ(kept(), names);
+  }
+}
+
 // Lightning's: every n steps, whatever was measured.
 TEST_F(MonitoredRuns, StepsBetweenValidationsAreSavedToo) {
   const auto callback = std::make_shared<ModelCheckpoint>(ModelCheckpointOptions{

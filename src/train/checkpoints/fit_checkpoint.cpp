@@ -11,6 +11,7 @@
 #include <lockstep/state/module_state.h>
 #include <lockstep/torch.h>
 #include <lockstep/train/callbacks/failure_checkpoints.h>
+#include <lockstep/train/callbacks/model_checkpoint.h>
 
 #include "checkpoint/staging_directory.h"
 #include "strategy/module_parameters.h"
@@ -128,6 +129,30 @@ StateTree weights_with(const FitParts& fit, StateTree model) {
   return weights;
 }
 
+// What a ModelCheckpoint has saved is on disk, also where its loops go back; when it saves next is theirs.
+bool is_of_loops(const std::string& name) {
+  return name == "last_global_step_saved" || name == "last_due" || name == "waits_for_validation";
+}
+
+// `callbacks` with the files that each ModelCheckpoint knows by now.
+StateTree with_saved_files(const FitParts& fit, StateTree callbacks) {
+  for_each_callback(fit, [&](const std::string& key, const Callback& callback) {
+    if (dynamic_cast<const ModelCheckpoint*>(&callback) == nullptr || !callbacks.contains(key)) return;
+    auto own = callbacks.get<StateTree>(key);
+    const auto now = callback.state();
+    for (const auto& entry : now.entries())
+      if (!is_of_loops(entry.name)) own.set(entry.name, entry.value);
+    callbacks.set(key, std::move(own));
+  });
+  return callbacks;
+}
+
+ResumePoint kept_resume_point(const FitParts& fit) {
+  auto kept = *fit.checkpoints.resume_point;
+  kept.own.set("callbacks", with_saved_files(fit, kept.own.get<StateTree>("callbacks")));
+  return kept;
+}
+
 // A fit as a checkpoint holds it.
 struct Captured {
   CheckpointState state;
@@ -135,7 +160,7 @@ struct Captured {
 };
 
 Captured captured(const FitParts& fit, StateTree weights, bool weights_only) {
-  auto resume_point = fit.checkpoints.resume_point ? *fit.checkpoints.resume_point : resume_point_of(fit);
+  auto resume_point = fit.checkpoints.resume_point ? kept_resume_point(fit) : resume_point_of(fit);
   Captured all{.state = {.shared = std::move(weights)},
                .info = {.epoch = resume_point.loops.get<std::int64_t>("epoch"),
                         .global_step = fit.progress.global_step,
@@ -213,6 +238,11 @@ void keep_resume_point(const FitParts& fit) {
   kept.own.set("should_stop", false);
   kept.own.set("stop_agreed", false);
   fit.checkpoints.resume_point = std::move(kept);
+}
+
+bool has_saved_since_resume_point(const FitParts& fit) {
+  const auto& former = fit.checkpoints.resume_point.value().own.get<StateTree>("callbacks");
+  return !differences(former, with_saved_files(fit, former)).empty();
 }
 
 void save_fit(const FitParts& fit, const std::filesystem::path& folder, const SaveRequest& request,

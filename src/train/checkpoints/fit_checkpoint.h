@@ -48,6 +48,8 @@ struct CheckpointSession {
   std::optional<ResumePoint> resume_point;
   /// Called where fit leaves an epoch before its end, after all that precedes that point is done. Collective.
   std::function<void()> on_interruption;
+  /// Called where the hooks of that epoch's end have been called, too. Collective.
+  std::function<void()> after_cut_epoch;
   std::unique_ptr<CheckpointWriter> writer;         ///< where checkpoints are written in the background
   std::function<void()> on_saved;                   ///< what is left to do when it has written one
   SaveRequest request_of_writer;                    ///< what it is writing for
@@ -102,6 +104,9 @@ void save_after_fit(const FitParts& fit, const std::filesystem::path& folder, co
 /// Keeps the current state as what later checkpoints contain, where a fit leaves an epoch before its end, or
 /// ends.
 void keep_resume_point(const FitParts& fit);
+
+/// Whether a ModelCheckpoint has saved or removed something since keep_resume_point(). Not Collective.
+bool has_saved_since_resume_point(const FitParts& fit);
 
 /// Reports, once, that a checkpoint could not be written in the background. Does not block. Not Collective.
 void notice_failed_save(const FitParts& fit);

@@ -77,7 +77,9 @@ void FitLoop::run(const std::function<void()>& on_begin) {
   while (num_batches_ > 0 && (!done() || has_epoch_to_end())) run_epoch();
   // What steps on a device have left to be found is an error on all ranks alike.
   if (const auto* const scaler = state_.setup.precision->grad_scaler()) (void)scaler->skipped_steps();
-  if (!state_.checkpoints.resume_point)
+  if (state_.checkpoints.resume_point)
+    state_.checkpoints.after_cut_epoch();
+  else
     keep_resume_point(state_.fit);  // on_train_end may put other weights in the place of these
   state_.hooks.call(hook::on_train_end, context);
   say_which_limit();  // below the last line of the progress bar

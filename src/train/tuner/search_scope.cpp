@@ -63,6 +63,7 @@ void SearchScope::put_aside() {
                .profiler = std::exchange(state_.setup.profiler, nullptr),
                .resume_point = std::exchange(state_.checkpoints.resume_point, std::nullopt),
                .on_interruption = std::exchange(state_.checkpoints.on_interruption, [] {}),
+               .after_cut_epoch = std::exchange(state_.checkpoints.after_cut_epoch, [] {}),
                .progress = state_.progress,
                .keeps_predictions = std::exchange(state_.predictions.are_kept, false)};
   for (const auto& callback : callbacks_) state_.hooks.add(*callback, "Callback", false);
@@ -109,6 +110,7 @@ void SearchScope::take_back() {
   state_.setup.profiler = std::move(replaced_.profiler);
   state_.checkpoints.resume_point = std::move(replaced_.resume_point);
   state_.checkpoints.on_interruption = std::move(replaced_.on_interruption);
+  state_.checkpoints.after_cut_epoch = std::move(replaced_.after_cut_epoch);
   state_.predictions.are_kept = replaced_.keeps_predictions;
   rewind();
   state_.progress = replaced_.progress;

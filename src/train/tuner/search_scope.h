@@ -94,6 +94,7 @@ class SearchScope {
     std::shared_ptr<Profiler> profiler;
     std::optional<ResumePoint> resume_point;
     std::function<void()> on_interruption;
+    std::function<void()> after_cut_epoch;
     FitProgress progress;
     bool keeps_predictions;
   };
