@@ -459,5 +459,92 @@ TEST_F(ManualOptimization, OfTwoRanksIsThatOfOneWithBothBatches) {
   }
 }
 
+// Both optimizers wait for two batches; a run that ends after three has gradients that wait for a step.
+void fit_with_open_window(TrainerOptions chosen, std::int64_t batch_size, std::int64_t max_epochs,
+                          const std::string& from) {
+  TwoWeights model;
+  model->act = [](const Example&, StepContext& step, const torch::Tensor& loss) {
+    step.manual_backward(loss);
+    for (const std::size_t i : {0U, 1U}) {
+      if (step.batch_idx() % 2 == 0) continue;
+      step.manual_optimizer(i).step();
+      step.manual_optimizer(i).zero_grad();
+    }
+  };
+  chosen.max_epochs = max_epochs;
+  chosen.enable_progress_bar = chosen.enable_model_summary = false;
+  const auto rows = torch::arange(12.0F).view({6, 2}) / 8;
+  Trainer(std::move(chosen))
+      .fit(model, loader(tensor_dataset(rows, rows.sum(1, true)), {.batch_size = batch_size}), {}, from);
+}
+
+LOCKSTEP_RANK_BODY(open_window_of_two_ranks)(Communicator comm, std::string folder)->std::string {
+  testing::become_trainer_rank(comm);
+  TrainerOptions options{.strategy = "ddp", .devices = comm.size()};
+  options.run.run_dir = folder;
+  fit_with_open_window(options, 1, 1, {});
+  return {};
+}
+
+// They cannot be told from gradients of steps that are over, so that they are no error.
+TEST_F(ManualOptimization, GradientsThatAreNotTakenOverAreTold) {
+  auto alone = options();
+  alone.devices = 1;
+  alone.strategy = "fsdp";
+  fit_with_open_window(alone, 2, 1, {});
+  const auto said_when_going_on = [&](const std::string& strategy) {
+    auto chosen = alone;
+    chosen.strategy = strategy;
+    ::testing::internal::CaptureStderr();
+    fit_with_open_window(chosen, 2, 2, "last");
+    return ::testing::internal::GetCapturedStderr();
+  };
+  const auto kWords = ::testing::HasSubstr("gradients of manual optimisation, which are not taken over");
+  EXPECT_THAT(said_when_going_on("fsdp"), ::testing::Not(kWords));
+  fit_with_open_window(alone, 2, 1, {});
+  EXPECT_THAT(said_when_going_on("auto"), kWords);
+  testing::fork_ranks(2, "open_window_of_two_ranks", (folder_ / "run").string());
+  EXPECT_THAT(said_when_going_on("auto"), kWords);
+}
+
+// The second optimizer alone has a part, which the first part's layer feeds.
+struct TrainedHeadImpl : Module<Example> {
+  TrainedHeadImpl() {
+    register_module("norm", norm);
+    register_module("head", head);
+  }
+  torch::Tensor training_step(const Example& batch, StepContext&) override {
+    return head->forward(norm->forward(batch.data)).mean();
+  }
+  Optimizers configure_optimizers() override {
+    return several_optimizers({{.optimizer = SGD{}, .module = head.ptr()}});
+  }
+
+  torch::nn::BatchNorm1d norm{2};
+  torch::nn::Linear head{2, 1};
+};
+TORCH_MODULE(TrainedHead);
+
+LOCKSTEP_RANK_BODY(buffers_of_an_untrained_part)(Communicator comm, std::string argument)->std::string {
+  testing::become_trainer_rank(comm);
+  TrainerOptions options{.strategy = argument.substr(0, argument.find(' ')), .devices = comm.size()};
+  options.max_epochs = 1;
+  options.enable_progress_bar = options.enable_model_summary = options.enable_checkpointing = false;
+  options.run.run_dir = argument.substr(argument.find(' ') + 1);
+  TrainedHead model;
+  const auto rows = torch::arange(16.0F).view({8, 2});
+  Trainer(std::move(options)).fit(model, loader(tensor_dataset(rows, rows.sum(1, true)), {.batch_size = 2}));
+  return c10::str(model->norm->running_mean);
+}
+
+TEST_F(ManualOptimization, BuffersOfPartsThatNoOptimizerTrainsFollowRank0) {
+  for (const std::string strategy : {"ddp", "fsdp", "deepspeed_stage_2"}) {
+    const auto ranks = testing::fork_ranks(2, "buffers_of_an_untrained_part",
+                                           strategy + " " + (folder_ / strategy).string());
+    ASSERT_EQ(ranks.size(), 2U);
+    EXPECT_EQ(ranks[0].result, ranks[1].result) << strategy;
+  }
+}
+
 }  // namespace
 }  // namespace lockstep

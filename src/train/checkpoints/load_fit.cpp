@@ -41,24 +41,43 @@ void load_validations(MetricBoard& board, const StateTree& own) {
         .global_step = metric.get<std::int64_t>("global_step")};
 }
 
-[[noreturn]] void refuse_other_gradients(const std::string& name, const at::Tensor& saved,
-                                         const at::Tensor& own) {
+[[noreturn]] void refuse_other_gradients(const std::string& name, const at::Tensor& saved, std::string own) {
   throw CheckpointError(
       "train",
       {.what = "the checkpoint was taken inside of a window of accumulated gradients, and the gradient of " +
                name + " is kept in another way",
-       .expected = c10::str("shape ", own.sizes()),
+       .expected = std::move(own),
        .got = c10::str(saved.sizes()),
        .hint = "go on with the strategy, stage and options of the checkpoint, at least until its window "
                "is over"});
 }
 
+// Only the module knows whether these gradients wait for a step or are of one that is over.
+void warn_of_dropped_gradients(const FitParts& fit, const std::string& why) {
+  if (!fit.setup.is_global_zero()) return;
+  log_warning("the checkpoint has gradients of manual optimisation, which are not taken over, as " + why +
+              ": where training_step accumulates gradients over several batches, that begins anew");
+}
+
 void load_gradients(const FitParts& fit, const StateTree& gradients) {
-  for (const auto& [name, parameter] : fit.setup.strategy->accumulating_parameters(*fit.setup.module)) {
-    if (!gradients.contains(name)) continue;
-    const auto& saved = gradients.get<at::Tensor>(name);
-    if (saved.sizes() != parameter.sizes()) refuse_other_gradients(name, saved, parameter);
-    parameter.mutable_grad() = saved.clone();
+  auto own = fit.setup.strategy->accumulating_parameters(*fit.setup.module);
+  const auto find = [&](const std::string& name) {
+    return std::ranges::find(own, name, &NamedParameter::name);
+  };
+  for (const auto& [name, value] : gradients.entries()) {
+    const auto& saved = std::get<at::Tensor>(value);
+    const auto found = find(name);
+    if (found != own.end() && found->tensor.sizes() == saved.sizes()) continue;
+    if (!fit.setup.module->automatic_optimization())
+      return warn_of_dropped_gradients(fit, "this run's strategy keeps that of " + name + " in another way");
+    refuse_other_gradients(name, saved,
+                           found == own.end() ? "none" : c10::str("shape ", found->tensor.sizes()));
+  }
+  for (const auto& [name, value] : gradients.entries()) {
+    auto& tensor = find(name)->tensor;
+    const auto& saved = std::get<at::Tensor>(value);
+    tensor.mutable_grad() =
+        saved.to(tensor.device(), saved.scalar_type(), /*non_blocking=*/false, /*copy=*/true);
   }
 }
 
@@ -213,9 +232,14 @@ void load_resume_point(const FitParts& fit) {
   load_validations(fit.log.board, own);
   fit.stop.requested = fit.stop.saved = own.get<bool>("should_stop");
   fit.stop.agreed = own.get<bool>("stop_agreed") || !fit.stop.callbacks.empty();
-  if (world_size != fit.setup.communicator().size()) return;
+  const auto& gradients = own.get<StateTree>("gradients");
+  if (world_size != fit.setup.communicator().size()) {
+    if (!fit.setup.module->automatic_optimization() && !gradients.empty())
+      warn_of_dropped_gradients(fit, "they are of " + std::to_string(world_size) + " ranks");
+    return;
+  }
   fit.setup.strategy->load_state(own.get<StateTree>("strategy"));
-  if (has_gradients_to_keep(fit)) load_gradients(fit, own.get<StateTree>("gradients"));
+  if (has_gradients_to_keep(fit)) load_gradients(fit, gradients);
   fit.log.train.load_state(own.get<StateTree>("train_log"));
   fit.log.evaluation.load_state(own.get<StateTree>("evaluation_log"));
   load_random_state(own.get<StateTree>("random"), fit.setup.strategy->root_device());

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <limits>
 #include <string>
+#include <unordered_set>
 #include <utility>
 
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
+#include <lockstep/comm/packed_collectives.h>
 #include <lockstep/precision/grad_scaler.h>
 #include <lockstep/profilers/profiler.h>
 #include <lockstep/torch.h>
@@ -32,6 +34,27 @@ void warn_of_evaluation_mode(const RunSetup& setup) {
   if (count == 0 || !setup.is_global_zero()) return;
   log_warning(std::to_string(count) + " of " + std::to_string(modules.size()) +
               " modules are in evaluation mode as training begins, and remain in it; train() changes that");
+}
+
+bool broadcasts_buffers(const RunSetup& setup) {
+  const auto& strategy = setup.options.strategy;
+  if (const auto* const ddp = std::get_if<Ddp>(&strategy)) return ddp->broadcast_buffers;
+  if (const auto* const fsdp = std::get_if<Fsdp>(&strategy)) return fsdp->broadcast_buffers;
+  const bool is_of_ours =
+      std::holds_alternative<Auto>(strategy) || std::holds_alternative<DeepSpeed>(strategy);
+  return is_of_ours && setup.strategy->root_device().type() != at::kXLA;
+}
+
+// Engines keep the buffers of parts that optimizers train equal; DistributedDataParallel, which wraps the
+// whole module, those of the other parts, too.
+std::vector<at::Tensor> buffers_of_untrained_parts(const RunSetup& setup) {
+  if (setup.communicator().size() == 1 || !broadcasts_buffers(setup)) return {};
+  std::unordered_set<const at::TensorImpl*> trained;
+  for (const auto& one : setup.optimizers)
+    for (const auto& buffer : one.module->buffers()) trained.insert(buffer.unsafeGetTensorImpl());
+  auto buffers = setup.module->buffers();
+  std::erase_if(buffers, [&](const auto& buffer) { return trained.contains(buffer.unsafeGetTensorImpl()); });
+  return buffers;
 }
 
 // As in Lightning these gradients are dropped without a step.
@@ -67,6 +90,7 @@ void FitLoop::run(const std::function<void()>& on_begin) {
 
   warn_of_evaluation_mode(state_.setup);
   const ActivityScope fit(RankActivity::kUnknown);
+  untrained_buffers_ = buffers_of_untrained_parts(state_.setup);
   memory_notes_.begin(state_.setup, state_.data.train->batch_size());
   TrainContext context(state_);
   {
@@ -239,6 +263,11 @@ Scalar FitLoop::optimize(const AnyBatch& batch, const Window& window, StepContex
   return leave_out_loss(state_.setup, state_.status.has_warned_of_no_loss, "the loader gave no batch", step);
 }
 
+void FitLoop::after_steps() {
+  if (!untrained_buffers_.empty()) broadcast_coalesced(state_.setup.communicator(), untrained_buffers_);
+  memory_notes_.after_step(state_.setup);
+}
+
 void FitLoop::run_batch(AnyBatch& batch, std::int64_t batch_idx) {
   LogScopeGuard scope(state_.log, state_.log.train, kTrainStepLog);
   auto& progress = state_.progress;
@@ -254,7 +283,7 @@ void FitLoop::run_batch(AnyBatch& batch, std::int64_t batch_idx) {
   if (is_skipped_) close_window(step);
   TrainOutput output{.loss = std::numeric_limits<double>::quiet_NaN()};
   if (!is_skipped_) output.loss = optimize(batch, window, step);
-  if (progress.global_step != progress.steps_before_batch) memory_notes_.after_step(state_.setup);
+  if (progress.global_step != progress.steps_before_batch) after_steps();
   // As in Lightning a skipped epoch advances schedules that count every step.
   if (progress.global_step != progress.steps_before_batch || is_skipped_)
     advance_schedule(step, Interval::kStep, /*watching=*/false,

@@ -149,6 +149,7 @@ class FitLoop {
   void end_epoch_at(std::int64_t batches);
   void finish_epoch();
   void run_batch(AnyBatch& batch, std::int64_t batch_idx);
+  void after_steps();
   bool asks_to_skip(StepContext& step);
   void close_window(StepContext& step);
   void close_window_at_end();
@@ -170,6 +171,8 @@ class FitLoop {
   bool is_automatic_;
   DataWaits data_waits_;
   MemoryNotes memory_notes_;
+  std::vector<at::Tensor>
+      untrained_buffers_;  // which follow rank 0's after each step, but for those of engines
   std::int64_t num_batches_ = 0;
   bool is_stream_ = false;                          // of which only the end tells the length
   std::optional<ValidationSchedule> val_schedule_;  // from the begin of run()
