@@ -254,5 +254,17 @@ TEST_F(BatchSizeFinderTest, ARunThatGoesOnIsNotSearched) {
   EXPECT_THAT(model->sizes, ::testing::AllOf(::testing::SizeIs(8), Each(4)));
 }
 
+TEST_F(BatchSizeFinderTest, ARunThatGoesOnWithOtherBatchesSaysSo) {
+  auto model = seeded_model();
+  Trainer(options({std::make_shared<BatchSizeFinder>(ScaleBatchSizeOptions{.max_trials = 2})}))
+      .fit(model, data(32, 2));
+  auto chosen = options({std::make_shared<BatchSizeFinder>()});
+  chosen.max_epochs = 2;
+  ::testing::internal::CaptureStderr();
+  Trainer(chosen).fit(model, data(32, 2), folder_ / "run" / "checkpoints" / "last.ckpt");
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              ::testing::HasSubstr("had found batches of 4 samples, and this run's have 2"));
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -115,7 +115,7 @@ class LOCKSTEP_API Tuner {
 
 /// Tuner::scale_batch_size() at the start of fit, which goes on with batches of the size found. The data come
 /// from a DataModule. A run that goes on from a checkpoint is not searched: its batches are what the program
-/// says. Lightning's BatchSizeFinder.
+/// says, with a warning where that is not the size found. Lightning's BatchSizeFinder.
 class LOCKSTEP_API BatchSizeFinder final : public Callback {
  public:
   /// @throws ConfigError for another method than kFit
@@ -125,6 +125,8 @@ class LOCKSTEP_API BatchSizeFinder final : public Callback {
   std::optional<std::int64_t> optimal_batch_size() const { return optimal_batch_size_; }
 
   CallbackPlace place() const override { return CallbackPlace::kTuner; }
+  StateTree state() const override;
+  void load_state(const StateTree& state) override;
   void on_fit_start(TrainContext& context) override;
 
  private:

@@ -121,10 +121,27 @@ BatchSizeFinder::BatchSizeFinder(ScaleBatchSizeOptions options) : options_(std::
                               .hint = "use Tuner::scale_batch_size()"});
 }
 
+StateTree BatchSizeFinder::state() const {
+  StateTree state;
+  if (optimal_batch_size_) state.set("optimal_batch_size", *optimal_batch_size_);
+  return state;
+}
+
+void BatchSizeFinder::load_state(const StateTree& state) {
+  optimal_batch_size_ = state.get<std::int64_t>("optimal_batch_size");
+}
+
 void BatchSizeFinder::on_fit_start(TrainContext& context) {
   auto& state = SearchContext(context).state();
-  if (!goes_on(state.checkpoints, "the size of batches"))
+  if (!goes_on(state.checkpoints, "the size of batches")) {
     optimal_batch_size_ = find_batch_size(state, options_);
+    return;
+  }
+  const auto given = state.data.train->batch_size();
+  if (!context.is_global_zero() || !optimal_batch_size_ || *optimal_batch_size_ == given) return;
+  log_warning("BatchSizeFinder: the checkpoint's run had found batches of " +
+              std::to_string(*optimal_batch_size_) + " samples, and this run's have " +
+              std::to_string(given) + ", as the program says; to go on as before, give it the size found");
 }
 
 LearningRateFinder::LearningRateFinder(LrFindOptions options) : options_(std::move(options)) {}
