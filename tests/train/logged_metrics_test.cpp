@@ -45,11 +45,31 @@ struct MeasuredImpl : Module<Example> {
 
 struct LoggedRows final : Logger {
   void log_metrics(std::span<const Metric> metrics, std::int64_t, std::int64_t) override {
+    if (metrics.empty()) ++empty_rows;
     for (const auto& [name, value] : metrics) values.emplace_back(name, value);
   }
   void log_hyperparams(const HyperParameters&) override {}
   void finalize(const std::string&) override {}
   Values values;
+  int empty_rows = 0;
+};
+
+// Logs each name in steps and at the end of the epoch.
+struct TwiceImpl final : MeasuredImpl {
+  torch::Tensor training_step(const Example& batch, StepContext& step) override {
+    step.log("step", batch.data.sum());
+    step.log("epoch", batch.data.sum(), per_epoch);
+    return (weight * norm->forward(batch.data)).pow(2).sum();
+  }
+  void on_train_epoch_end(TrainContext& context) override {
+    context.log("step", 100);
+    context.log("epoch", 200, per_epoch);
+  }
+  void validation_step(const Example& batch, StepContext& step) override {
+    step.log("val", batch.data.sum());
+  }
+  void on_validation_epoch_end(TrainContext& context) override { context.log("val", 300); }
+  LogOptions per_epoch{.on_step = false, .on_epoch = true};
 };
 
 // Saves in the first epoch.
@@ -98,10 +118,13 @@ class LoggedMetrics : public ::testing::Test {
   }
   // What a run logs that goes on from `moment`.
   Values rest_from(const std::string& moment, bool gives_metrics = false) {
+    return rest_of([&] { return model(gives_metrics); }, moment);
+  }
+  template <class MakeModel>
+  Values rest_of(MakeModel make_model, const std::string& moment) {
     const auto saved = folder_ / "saved.ckpt";
-    Trainer(options({std::make_shared<Saver>(saved, moment)}))
-        .fit(model(gives_metrics), numbers(8), numbers(6));
-    Trainer(options()).fit(model(gives_metrics), numbers(8), numbers(6), saved);
+    Trainer(options({std::make_shared<Saver>(saved, moment)})).fit(make_model(), numbers(8), numbers(6));
+    Trainer(options()).fit(make_model(), numbers(8), numbers(6), saved);
     return rows_->values;
   }
 
@@ -121,6 +144,26 @@ TEST_F(LoggedMetrics, AreKeptByCheckpointsOfAllMoments) {
     EXPECT_EQ(rest_from(moment), whole) << moment;
   EXPECT_EQ(rest_from("validation end"), Values(whole.begin() + 1, whole.end()));
   EXPECT_EQ(rest_from("epoch end"), Values(whole.begin() + 2, whole.end()));
+}
+
+TEST_F(LoggedMetrics, OfAnEpochHookTakeThePlacesOfThoseOfSteps) {
+  const auto twice = [] { return std::make_shared<TwiceImpl>(); };
+  Trainer trainer(options());
+  trainer.fit(twice(), numbers(8), numbers(6));
+  const auto of_epoch = ElementsAre(Pair("val", 300), Pair("epoch", 200), Pair("step", 100));
+  const auto whole = rows_->values;
+  ASSERT_EQ(whole.size(), 6U);
+  EXPECT_THAT(Values(whole.begin(), whole.begin() + 3), of_epoch);
+  EXPECT_THAT(Values(whole.begin() + 3, whole.end()), of_epoch);
+  EXPECT_EQ(trainer.callback_metrics(), (Metrics{{"epoch", 200}, {"step", 100}, {"val", 300}}));
+  for (const std::string moment : {"batch 1", "validation batch 1", "validation epoch end"})
+    EXPECT_EQ(rest_of(twice, moment), whole) << moment;
+  EXPECT_EQ(rest_of(twice, "epoch end"), Values(whole.begin() + 3, whole.end()));
+}
+
+TEST_F(LoggedMetrics, GiveLoggersNoEmptyRows) {
+  EXPECT_FALSE(whole_run().empty());
+  EXPECT_EQ(rows_->empty_rows, 0);
 }
 
 TEST_F(LoggedMetrics, CountOnceWhereTheModuleBringsThemBackToo) {

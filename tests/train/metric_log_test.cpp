@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <initializer_list>
 
 #include <lockstep/base/error.h>
 #include <lockstep/metrics/aggregation.h>
@@ -131,9 +133,8 @@ TEST(MetricLogRanks, RanksMayLogOtherMetrics) {
     log.log(first ? "a" : "b", first ? 1.0 : 100.0, options);
     log.log("both", communicator.rank(), options);
     log.sync_step_values(communicator);
-    const auto row = log.step_row();
-    EXPECT_EQ(row, first ? (MetricRow{{"a_step", 1.0}, {"both_step", 1.0}})
-                         : (MetricRow{{"b_step", 100.0}, {"both_step", 1.0}}));
+    EXPECT_EQ(log.step_row(), first ? (MetricRow{{"a_step", 1.0}, {"both_step", 1.0}, {"b_step", 100.0}})
+                                    : (MetricRow{{"b_step", 100.0}, {"both_step", 1.0}, {"a_step", 1.0}}));
     log.finish_epoch(communicator);
     EXPECT_EQ(board.callback.at("a_epoch"), 1.0);
     EXPECT_EQ(board.callback.at("b_epoch"), 100.0);
@@ -156,6 +157,150 @@ TEST_F(MetricLogTest, ValuesOfEpochHooksWeighOne) {
   log_.log("x", 0.0, {});
   log_.log("x", 3.0, {.batch_size = 2});
   EXPECT_EQ(log_.finish_epoch(alone_), (MetricRow{{"x", 2.0}}));
+}
+
+// A name as steps and the hook at the end of an epoch log it.
+void log_in_steps(MetricLog& log, const LogScope& scope, const LogOptions& options) {
+  log.set_scope(scope);
+  for (const double value : {0.0, 1.0, 2.0}) log.log("x", value, options);
+}
+void log_at_end(MetricLog& log, const LogOptions& options) {
+  log.set_scope(kEpochLog);
+  log.log("x", 100.0, options);
+}
+
+TEST_F(MetricLogTest, AValueOfAnEpochHookTakesThePlaceOfThatOfSteps) {
+  const LogOptions per_epoch{.on_step = false, .on_epoch = true};
+  for (const auto& [scope, options] : {std::pair(kEvalStepLog, LogOptions{}), {kTrainStepLog, per_epoch}}) {
+    log_in_steps(log_, scope, options);
+    log_at_end(log_, options);
+    EXPECT_EQ(log_.finish_epoch(alone_), (MetricRow{{"x", 100.0}}));
+    EXPECT_EQ(board_.callback, (Metrics{{"x", 100.0}}));
+  }
+  log_at_end(log_, {.logger = false});
+  log_in_steps(log_, kEvalStepLog, {});
+  EXPECT_EQ(log_.finish_epoch(alone_), (MetricRow{{"x", 1.0}}));
+  EXPECT_EQ(board_.callback, (Metrics{{"x", 100.0}}));
+}
+
+TEST_F(MetricLogTest, StepsAndAnEpochHookEachGiveWhatTheyAreAskedFor) {
+  log_in_steps(log_, kTrainStepLog, {});
+  EXPECT_EQ(log_.step_row(), (MetricRow{{"x", 2.0}}));
+  log_at_end(log_, {});
+  EXPECT_EQ(log_.step_row(), MetricRow{});
+  EXPECT_EQ(log_.finish_epoch(alone_), (MetricRow{{"x", 100.0}}));
+  EXPECT_EQ(board_.callback, (Metrics{{"x", 100.0}}));
+  log_in_steps(log_, kTrainStepLog, {.on_epoch = true});
+  log_at_end(log_, {.prog_bar = true});
+  EXPECT_EQ(log_.finish_epoch(alone_), (MetricRow{{"x_epoch", 1.0}, {"x", 100.0}}));
+  EXPECT_EQ(board_.callback, (Metrics{{"x", 100.0}, {"x_epoch", 1.0}, {"x_step", 2.0}}));
+}
+
+TEST_F(MetricLogTest, RefusesOtherOptionsInAHookOfTheSameKind) {
+  log_in_steps(log_, kEvalStepLog, {});
+  log_at_end(log_, {.prog_bar = true});
+  test::expect_error<ConfigError>([&] { log_at_end(log_, {}); }, {"log(\"x\")", "before"});
+  test::expect_error<ConfigError>([&] { log_in_steps(log_, kEvalStepLog, {.prog_bar = true}); },
+                                  {"log(\"x\")", "before"});
+}
+
+TEST_F(MetricLogTest, GoesOnBetweenStepsAndAnEpochHook) {
+  log_in_steps(log_, kEvalStepLog, {});
+  const auto before_hook = log_.state();
+  log_at_end(log_, {});
+  const auto behind_hook = log_.state();
+  MetricLog other(board_);
+  other.load_state(before_hook);
+  log_at_end(other, {});
+  EXPECT_EQ(other.state(), behind_hook);
+  EXPECT_EQ(other.finish_epoch(alone_), (MetricRow{{"x", 100.0}}));
+  other.load_state(behind_hook);
+  EXPECT_EQ(other.finish_epoch(alone_), (MetricRow{{"x", 100.0}}));
+}
+
+TEST_F(MetricLogTest, GoesOnFromOlderCheckpoints) {
+  log_in_steps(log_, kEvalStepLog, {.on_step = true});
+  StateTree older;
+  const auto metric = log_.state().get_all<StateTree>("metrics")[0];
+  for (const auto& [name, value] : metric.entries())
+    if (name != "of_epoch_hook" && name != "is_adopted" && name != "is_synced") older.set(name, value);
+  StateTree state;
+  state.set("metrics", StateList(std::vector{older}));
+  MetricLog other(board_);
+  other.load_state(state);
+  EXPECT_EQ(other.state(), log_.state());
+}
+
+TEST(MetricLogRanks, AValueOfAnEpochHookTakesThePlaceOfThatOfSteps) {
+  testing::run_ranks(2, [](const Communicator& communicator) {
+    MetricBoard board;
+    MetricLog log(board);
+    if (communicator.rank() == 0) log_in_steps(log, kEvalStepLog, {.sync_dist = true});
+    log.set_scope(kEpochLog);
+    log.log("x", 10.0 * communicator.rank(), {.sync_dist = true});
+    EXPECT_EQ(log.finish_epoch(communicator), (MetricRow{{"x", 5.0}}));
+    EXPECT_EQ(board.callback, (Metrics{{"x", 5.0}}));
+  });
+}
+
+TEST(MetricLogRanks, AStepMetricThatSomeRanksLogIsThatOfAll) {
+  testing::run_ranks(3, [](const Communicator& communicator) {
+    MetricBoard board;
+    MetricLog log(board);
+    log.set_scope(kTrainStepLog);
+    const int rank = communicator.rank();
+    // Those that have adopted a metric may log it with options of their own.
+    LogOptions options{.sync_dist = true};
+    if (rank == 0) options.on_step = true;
+    const auto row_of = [&](std::initializer_list<int> ranks) {
+      if (std::ranges::find(ranks, rank) != ranks.end()) log.log("x", 2.0 * rank, options);
+      log.sync_step_values(communicator);
+      return log.step_row();
+    };
+    EXPECT_EQ(row_of({1, 2}), (MetricRow{{"x", 3.0}}));
+    EXPECT_EQ(board.callback, (Metrics{{"x", 3.0}}));
+    EXPECT_EQ(row_of({0, 1, 2}), (MetricRow{{"x", 2.0}}));
+    EXPECT_EQ(row_of({2}), (MetricRow{{"x", 4.0}}));
+    EXPECT_EQ(row_of({}), MetricRow{});
+    EXPECT_EQ(row_of({1}), (MetricRow{{"x", 2.0}}));
+    EXPECT_EQ(log.finish_epoch(communicator), MetricRow{});
+  });
+}
+
+TEST(MetricLogRanks, AStepMetricOfOneRankHasItsForkForTheEpoch) {
+  testing::run_ranks(2, [](const Communicator& communicator) {
+    MetricBoard board;
+    MetricLog log(board);
+    log.set_scope(kTrainStepLog);
+    for (const double value : {1.0, 3.0}) {
+      if (communicator.rank() == 1) log.log("x", value, {.on_epoch = true, .sync_dist = true});
+      log.sync_step_values(communicator);
+      EXPECT_EQ(log.step_row(), (MetricRow{{"x_step", value}}));
+    }
+    EXPECT_EQ(log.finish_epoch(communicator), (MetricRow{{"x_epoch", 2.0}}));
+  });
+}
+
+TEST(MetricLogRanks, StepValuesAreReducedOnceAcrossACheckpoint) {
+  testing::run_ranks(2, [](const Communicator& communicator) {
+    MetricBoard board;
+    MetricLog log(board), resumed(board);
+    const LogOptions sum{.reduce_fx = ReduceFx::kSum, .sync_dist = true};
+    log.set_scope(kTrainStepLog);
+    log.log("of_all", 1.0 + communicator.rank(), sum);
+    if (communicator.rank() == 1) log.log("of_one", 7.0, sum);
+    log.sync_step_values(communicator);
+    resumed.load_state(log.state());
+    EXPECT_EQ(resumed.state(), log.state());
+    resumed.set_scope(kTrainStepLog);
+    resumed.sync_step_values(communicator);
+    EXPECT_EQ(resumed.step_row(), (MetricRow{{"of_all", 3.0}, {"of_one", 7.0}}));
+    auto own = sum;
+    if (communicator.rank() == 0) own.prog_bar = true;
+    resumed.log("of_one", 1.0, own);
+    resumed.sync_step_values(communicator);
+    EXPECT_EQ(resumed.step_row(), (MetricRow{{"of_one", 2.0}}));
+  });
 }
 
 TEST(MetricLogRanks, StepValuesAreReducedOnce) {

@@ -92,24 +92,50 @@ struct LoggingImpl : Module<Example> {
   torch::Tensor weight;
 };
 
+TrainerOptions options_of_two(const std::string& folder, std::shared_ptr<Logger> logger) {
+  TrainerOptions options{.max_epochs = 2, .num_sanity_val_steps = 1, .log_every_n_steps = 1};
+  options.enable_progress_bar = options.enable_model_summary = false;
+  options.strategy = Ddp{};
+  options.devices = 2;
+  options.logger = std::move(logger);
+  options.run.run_dir = folder;
+  return options;
+}
+
 // The rows of the logger and the callback metrics, as JSON.
 LOCKSTEP_RANK_BODY(metrics_of_two_ranks)(Communicator comm, std::string folder)->std::string {
   testing::become_trainer_rank(comm);
   const auto config = golden().at("config");
   const auto logger = std::make_shared<testing::MemoryLogger>();
-  TrainerOptions options{.max_epochs = 2, .num_sanity_val_steps = 1, .log_every_n_steps = 1};
-  options.enable_progress_bar = options.enable_model_summary = false;
-  options.strategy = Ddp{};
-  options.devices = 2;
-  options.logger = logger;
-  options.run.run_dir = folder;
-  Trainer trainer(options);
+  Trainer trainer(options_of_two(folder, logger));
   trainer.fit(std::make_shared<LoggingImpl>(), of_rank(config, "train", comm.rank()),
               of_rank(config, "val", comm.rank()));
   json found{{"rows", json::object()}, {"metrics", json::object()}};
   for (std::size_t i = 0; i < logger->rows.size(); ++i) found["rows"][logger->rows[i]] = logger->values[i];
   for (const auto& [name, value] : trainer.callback_metrics()) found["metrics"][name] = value;
   return found.dump();
+}
+
+struct OfRank1Impl : LoggingImpl {
+  torch::Tensor training_step(const Example& batch, StepContext& step) override {
+    if (step.global_rank() == 1) step.log("x", batch.data[0], {.sync_dist = true});
+    return weight.sum();
+  }
+};
+
+// The rows of the logger; behind a bar the callback metrics.
+LOCKSTEP_RANK_BODY(step_metrics_of_rank_1)(Communicator comm, std::string folder)->std::string {
+  testing::become_trainer_rank(comm);
+  const auto logger = std::make_shared<testing::MemoryLogger>();
+  const std::vector<float> values = comm.rank() == 0 ? std::vector<float>{5, 6} : std::vector<float>{7, 8};
+  Trainer trainer(options_of_two(folder, logger));
+  trainer.fit(std::make_shared<OfRank1Impl>(),
+              Loader<Example>(std::make_shared<GivenBatches>(std::vector<std::int64_t>{1, 1}, values), {}));
+  std::ostringstream found;
+  for (std::size_t i = 0; i < logger->rows.size(); ++i)
+    found << logger->rows[i] << '=' << logger->values[i] << ' ';
+  for (const auto& [name, value] : trainer.callback_metrics()) found << "| " << name << '=' << value;
+  return found.str();
 }
 
 std::vector<std::string> cells(const std::string& line) {
@@ -160,6 +186,14 @@ TEST(MetricsOfRanks, AreLightningsOfAllSamples) {
     if (rank == 0) expect_equal(found.at("rows"), golden_means(expected.at("metrics_csv")));
     expect_equal(found.at("metrics"), expected.at("callback_metrics").at(rank));
   }
+}
+
+TEST(MetricsOfRanks, AreWrittenWhereOnlyTheSecondRankLogsThem) {
+  const test::TemporaryFolder folder;
+  const auto ranks = testing::fork_ranks(2, "step_metrics_of_rank_1", (folder / "run").string());
+  for (const auto& rank : ranks) ASSERT_EQ(rank.error, "");
+  EXPECT_EQ(ranks[0].result, "x@0=7 x@1=8 x@2=7 x@3=8 | x=8");
+  EXPECT_EQ(ranks[1].result, "| x=8");
 }
 
 }  // namespace

@@ -5,11 +5,14 @@
 #include "support/expect_error.h"
 #include "support/temporary_folder.h"
 #include "train/golden_loops.h"
+#include "train/memory_logger.h"
 
 namespace lockstep {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
+using ::testing::Not;
 using ::testing::Pair;
 using ::testing::UnorderedElementsAre;
 using Place = std::pair<std::int64_t, std::int64_t>;  // loader, batch
@@ -189,6 +192,65 @@ TEST_F(SeveralLoaders, AreGoneOnWithInTheMidstOfOne) {
   EXPECT_THAT(model->places, ElementsAre(Pair(1, 2), Pair(1, 3), Pair(2, 0), Pair(2, 1)));
   EXPECT_EQ(resumed.callback_metrics(), whole.callback_metrics());
   EXPECT_EQ(resumed.callback_metrics().at("v/dataloader_idx_1"), 6.5);
+}
+
+// Saves behind a batch, and tells how many numbers its logger had then.
+struct SaveBehind final : Callback {
+  SaveBehind(Place place_, std::filesystem::path folder_)
+      : place(std::move(place_)), folder(std::move(folder_)) {}
+  void on_validation_batch_end(StepContext& step) override {
+    if (Place(step.dataloader_idx(), step.batch_idx()) != place) return;
+    step.save_checkpoint(folder);
+    rows_before = logger->rows.size();
+  }
+  Place place;
+  std::filesystem::path folder;
+  std::shared_ptr<testing::MemoryLogger> logger = std::make_shared<testing::MemoryLogger>();
+  std::size_t rows_before = 0;
+};
+
+TEST_F(SeveralLoaders, AreGoneOnWithByTheRowOfTheBatchThatWasSaved) {
+  auto chosen = options();
+  chosen.num_sanity_val_steps = 0;
+  const auto moments = {Place(0, 0), Place(0, 1), Place(1, 0), Place(1, 2)};
+  for (const auto& place : moments) {
+    SCOPED_TRACE(::testing::PrintToString(place));
+    const auto saver = std::make_shared<SaveBehind>(place, folder_ / "x.ckpt");
+    chosen.callbacks = {saver};
+    chosen.logger = saver->logger;
+    Trainer(chosen).fit(Evaluated(), batches(1), {batches(2, 1), batches(3, 5)});
+    const auto rest = std::make_shared<testing::MemoryLogger>();
+    chosen.callbacks.clear();
+    chosen.logger = rest;
+    Trainer(chosen).fit(Evaluated(), batches(1), {batches(2, 1), batches(3, 5)}, folder_ / "x.ckpt");
+    const auto before = static_cast<std::ptrdiff_t>(saver->rows_before);
+    const auto& [rows, values] = std::tie(saver->logger->rows, saver->logger->values);
+    EXPECT_EQ(rest->rows, std::vector(rows.begin() + before, rows.end()));
+    EXPECT_EQ(rest->values, std::vector(values.begin() + before, values.end()));
+  }
+}
+
+TEST_F(SeveralLoaders, HaveNoRowOfABatchThatFailedAndRunsAgain) {
+  struct Fails : EvaluatedImpl {
+    explicit Fails(bool fails_) : fails(fails_) {}
+    void validation_step(const Example& batch, StepContext& step) override {
+      EvaluatedImpl::validation_step(batch, step);
+      if (fails && step.batch_idx() == 1) throw std::runtime_error("scripted");
+    }
+    bool fails;
+  };
+  const auto saver = std::make_shared<OnExceptionCheckpoint>();
+  auto chosen = options();
+  chosen.num_sanity_val_steps = 0;
+  chosen.callbacks = {saver};
+  EXPECT_THROW(Trainer(chosen).fit(std::make_shared<Fails>(true), batches(1), batches(3)),
+               std::runtime_error);
+  const auto rest = std::make_shared<testing::MemoryLogger>();
+  chosen.callbacks.clear();
+  chosen.logger = rest;
+  Trainer(chosen).fit(std::make_shared<Fails>(false), batches(1), batches(3), saver->ckpt_path());
+  EXPECT_THAT(rest->rows, Contains("both_step@1"));
+  EXPECT_THAT(rest->rows, Not(Contains("both_step@0")));
 }
 
 TEST_F(SeveralLoaders, NeedOneAtLeast) {

@@ -42,6 +42,12 @@ bool belongs_to(const std::string& name, std::size_t loader, std::size_t num_loa
          name.ends_with(loader_suffix(static_cast<std::int64_t>(loader)));
 }
 
+void set_value(MetricRow& row, const std::string& name, double value) {
+  const auto known = std::ranges::find(row, name, &MetricRow::value_type::first);
+  if (known == row.end()) return void(row.emplace_back(name, value));
+  known->second = value;
+}
+
 }  // namespace
 
 std::vector<Metrics> by_loader(const MetricRow& row, std::size_t num_loaders) {
@@ -53,14 +59,21 @@ std::vector<Metrics> by_loader(const MetricRow& row, std::size_t num_loaders) {
   return results;
 }
 
-MetricLog::Entry* MetricLog::find(std::string_view name) {
-  const auto found = std::ranges::find(entries_, name, &Entry::name);
+bool MetricLog::has_number(std::string_view name) const {
+  return std::ranges::find(entries_, name, &Entry::name) != entries_.end();
+}
+
+MetricLog::Entry* MetricLog::find(std::string_view name, bool of_epoch_hook) {
+  const auto found = std::ranges::find_if(entries_, [&](const Entry& entry) {
+    return entry.name == name && entry.of_epoch_hook == of_epoch_hook;
+  });
   return found != entries_.end() ? &*found : nullptr;
 }
 
 MetricLog::Entry& MetricLog::entry_of(std::string_view name, LogOptions options) {
   options.batch_size.reset();  // may differ from call to call
-  if (Entry* known = find(name)) {
+  Entry* const known = find(name, /*of_epoch_hook=*/!scope_.step_allowed);
+  if (known != nullptr && !known->is_adopted) {
     if (known->options == options) return *known;
     refuse(name, "the options that it was logged with before", "different ones", "log it under another name");
   }
@@ -73,7 +86,9 @@ MetricLog::Entry& MetricLog::entry_of(std::string_view name, LogOptions options)
   if (on_step && !scope_.step_allowed) {
     refuse(name, "on_epoch", "on_step in a hook that belongs to no batch", "log it with {.on_epoch = true}");
   }
-  return entries_.emplace_back(make_entry(std::string(name), options, on_step, on_epoch));
+  Entry entry = make_entry(std::string(name), options, on_step, on_epoch);
+  entry.of_epoch_hook = !scope_.step_allowed;
+  return known != nullptr ? *known = std::move(entry) : entries_.emplace_back(std::move(entry));
 }
 
 MetricLog::Entry MetricLog::make_entry(std::string name, const LogOptions& options, bool on_step,
@@ -142,7 +157,7 @@ void MetricLog::log(std::string_view plain_name, metrics::Metric& metric, const 
   if (options.on_step.value_or(false) || !options.on_epoch.value_or(true))
     refuse(name, "a metric for the epoch", "on_step", "log the value of the step's own batch as a number");
   const auto known = std::ranges::find(metrics_, name, &LoggedMetric::name);
-  if (known == metrics_.end() && find(name) == nullptr) {
+  if (known == metrics_.end() && !has_number(name)) {
     require_text(name);
     warn_if_counted_twice(name, metric);
     return void(metrics_.push_back({.name = name, .metric = &metric, .options = options}));
@@ -178,15 +193,14 @@ void MetricLog::sync_step_values(const Communicator& communicator) {
   };
   std::vector<MetricPart> own;
   for (const Entry& entry : entries_) {
-    if (!awaits(entry)) continue;
-    own.push_back(
-        {.name = entry.name, .reduce_fx = entry.options.reduce_fx, .value = entry.step_value, .weight = 1});
+    if (awaits(entry)) own.push_back(part_of(entry, entry.step_value, /*weight=*/1));
   }
   for (const auto& part : merge_parts(communicator, own)) {
-    Entry* entry = find(part.name);
-    if (entry == nullptr || !awaits(*entry)) continue;
+    Entry* entry = find(part.name, part.of_epoch_hook);
+    if (entry == nullptr) entry = &adopt(part);
+    if (!entry->on_step || !entry->options.sync_dist) continue;
     entry->step_value = part.reduce_fx == ReduceFx::kMean ? part.value / part.weight : part.value;
-    entry->is_synced = true;
+    entry->has_step_value = entry->is_synced = true;
     publish(*entry, entry->step_name, entry->step_value);
   }
 }
@@ -195,45 +209,51 @@ void MetricLog::sync_step_values(const Communicator& communicator) {
 void MetricLog::merge_epoch(const Communicator& communicator) {
   std::vector<MetricPart> own;
   for (const Entry& entry : entries_) {
-    if (!entry.on_epoch || !entry.options.sync_dist) continue;
-    own.push_back({.name = entry.name,
-                   .reduce_fx = entry.options.reduce_fx,
-                   .prog_bar = entry.options.prog_bar,
-                   .logger = entry.options.logger,
-                   .on_step = entry.on_step,
-                   .value = entry.accumulated,
-                   .weight = entry.weight});
+    if (entry.on_epoch && entry.options.sync_dist)
+      own.push_back(part_of(entry, entry.accumulated, entry.weight));
   }
   for (const auto& part : merge_parts(communicator, own)) {
-    Entry* entry = find(part.name);
+    Entry* entry = find(part.name, part.of_epoch_hook);
     if (entry == nullptr) entry = &adopt(part);
     entry->accumulated = part.value;
     entry->weight = part.weight;
   }
 }
 
-// Creates the entry that this rank would have if it had logged the metric.
+MetricPart MetricLog::part_of(const Entry& entry, double value, double weight) {
+  return {.name = entry.name,
+          .reduce_fx = entry.options.reduce_fx,
+          .prog_bar = entry.options.prog_bar,
+          .logger = entry.options.logger,
+          .on_step = entry.on_step,
+          .on_epoch = entry.on_epoch,
+          .of_epoch_hook = entry.of_epoch_hook,
+          .value = value,
+          .weight = weight};
+}
+
+// Creates the entry that this rank would have if it had logged the metric. Its first call of log() may have
+// other options, since those of the other rank are not known as they were asked.
 MetricLog::Entry& MetricLog::adopt(const MetricPart& part) {
-  const auto scope = std::exchange(scope_, LogScope{.allowed = true, .step_allowed = true});
-  Entry& entry = entry_of(part.name, {.prog_bar = part.prog_bar,
-                                      .logger = part.logger,
-                                      .on_step = part.on_step,
-                                      .on_epoch = true,
-                                      .reduce_fx = part.reduce_fx,
-                                      .sync_dist = true});
-  scope_ = scope;
+  const LogOptions options{
+      .prog_bar = part.prog_bar, .logger = part.logger, .reduce_fx = part.reduce_fx, .sync_dist = true};
+  Entry& entry = entries_.emplace_back(make_entry(part.name, options, part.on_step, part.on_epoch));
+  entry.of_epoch_hook = part.of_epoch_hook;
+  entry.is_adopted = true;
   return entry;
 }
 
 MetricRow MetricLog::finish_epoch(const Communicator& communicator) {
   if (communicator.size() > 1) merge_epoch(communicator);
+  // Those of the epoch's hooks come last, so that they take the places of others of their names.
+  std::ranges::stable_partition(entries_, [](const Entry& entry) { return !entry.of_epoch_hook; });
   MetricRow row;
   for (const Entry& entry : entries_) {
     if (!entry.on_epoch) continue;
     const bool mean = entry.options.reduce_fx == ReduceFx::kMean;
     const double value = entry.accumulated.value() / (mean ? entry.weight : 1);
     publish(entry, entry.epoch_name, value);
-    if (entry.options.logger) row.emplace_back(entry.epoch_name, value);
+    if (entry.options.logger) set_value(row, entry.epoch_name, value);
   }
   finish_metrics(communicator, row);
   entries_.clear();
@@ -340,11 +360,16 @@ StateTree MetricLog::state() const {
     StateTree metric;
     metric.set("name", entry.name);
     set_options(metric, entry.options);
+    metric.set("of_epoch_hook", entry.of_epoch_hook);
+    metric.set("is_adopted", entry.is_adopted);
     metric.set("on_step", entry.on_step);
     metric.set("on_epoch", entry.on_epoch);
     metric.set("accumulated", entry.accumulated.value());
     metric.set("weight", entry.weight);
-    if (entry.has_step_value) metric.set("step_value", entry.step_value.value());
+    if (entry.has_step_value) {
+      metric.set("step_value", entry.step_value.value());
+      metric.set("is_synced", entry.is_synced);
+    }
     metrics.push_back(std::move(metric));
   }
   StateList objects;
@@ -366,10 +391,14 @@ void MetricLog::load_state(const StateTree& state) {
   for (const auto& metric : state.get_all<StateTree>("metrics")) {
     auto entry = make_entry(metric.get<std::string>("name"), options_of(metric), metric.get<bool>("on_step"),
                             metric.get<bool>("on_epoch"));
+    // Older checkpoints do not say the next two, nor is_synced.
+    if (metric.contains("of_epoch_hook")) entry.of_epoch_hook = metric.get<bool>("of_epoch_hook");
+    if (metric.contains("is_adopted")) entry.is_adopted = metric.get<bool>("is_adopted");
     entry.accumulated = metric.get<double>("accumulated");
     entry.weight = metric.get<double>("weight");
     entry.has_step_value = metric.contains("step_value");
     if (entry.has_step_value) entry.step_value = metric.get<double>("step_value");
+    if (metric.contains("is_synced")) entry.is_synced = metric.get<bool>("is_synced");
     entries.push_back(std::move(entry));
   }
   std::vector<LoggedMetric> metrics;

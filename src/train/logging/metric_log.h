@@ -66,9 +66,11 @@ struct MetricPart {
   ReduceFx reduce_fx = ReduceFx::kMean;
   bool prog_bar = false;
   bool logger = true;
-  bool on_step = false;  ///< it has a step fork, too
-  double value = 0;      ///< kMean: weighted sum
-  double weight = 0;     ///< kMean only
+  bool on_step = false;
+  bool on_epoch = true;
+  bool of_epoch_hook = false;  ///< logged by a hook that belongs to no batch
+  double value = 0;            ///< kMean: weighted sum
+  double weight = 0;           ///< kMean only
 };
 
 /// Adds `value` to `total` as `reduce_fx` says; NaN wins over every minimum and maximum.
@@ -79,9 +81,10 @@ Scalar accumulated(ReduceFx reduce_fx, const Scalar& total, const Scalar& value,
 /// The value from which accumulated() starts.
 double neutral(ReduceFx reduce_fx);
 
-/// Merges the metrics of all ranks by name, in rank order and in float64. Ranks may have logged different
-/// metrics, in another order, or none: a metric that a rank lacks adds nothing. One exchange; nothing is sent
-/// where there is one rank. The result is equal on all ranks and sorted by name. Collective.
+/// Merges the metrics of all ranks by name and kind of hook, in rank order and in float64. Ranks may have
+/// logged different metrics, in another order, or none: a metric that a rank lacks adds nothing. One
+/// exchange; nothing is sent where there is one rank. The result is equal on all ranks and sorted by name.
+/// Collective.
 std::vector<MetricPart> merge_parts(const Communicator& communicator, const std::vector<MetricPart>& own);
 
 /// What the running hook may log, and the defaults of its options.
@@ -143,7 +146,9 @@ struct MetricBoard {
   std::int64_t num_validations = 0;                          ///< within fit, that have ended
 };
 
-/// The values of one loop. Training and evaluation have one log each, since they interleave.
+/// The values of one loop. Training and evaluation have one log each, since they interleave. As in Lightning
+/// a name that is logged both by hooks of batches and by hooks of the epoch has a value of each; where both
+/// give one for the epoch under that name, that of the epoch's hooks is the one.
 class LOCKSTEP_API MetricLog {
  public:
   /// `measures`: this is the log of validations.
@@ -167,7 +172,12 @@ class LOCKSTEP_API MetricLog {
 
   /// The latest step values, this rank's own.
   MetricRow step_row();
-  /// Reduces the latest step values over ranks where sync_dist asks for it, each once. Collective.
+  /// Forgets the latest step values.
+  void drop_step_values() {
+    for (Entry& entry : entries_) entry.has_step_value = false;
+  }
+  /// Reduces the latest step values over ranks where sync_dist asks for it, each once and over those ranks
+  /// that have a new one; all ranks have it then. Collective.
   void sync_step_values(const Communicator& communicator);
   /// Reduces the epoch's values, over ranks where sync_dist asks for it, and forgets them. Collective.
   MetricRow finish_epoch(const Communicator& communicator);
@@ -202,6 +212,8 @@ class LOCKSTEP_API MetricLog {
     std::string step_name;   // NAME_step when on_epoch is set too
     std::string epoch_name;  // NAME_epoch when on_step is set too
     LogOptions options;
+    bool of_epoch_hook = false;
+    bool is_adopted = false;  // only other ranks have logged it so far
     bool on_step = false;
     bool on_epoch = false;
     Scalar step_value = 0;
@@ -216,8 +228,10 @@ class LOCKSTEP_API MetricLog {
   std::string name_of(std::string_view name, const LogOptions& options) const;
   void add(std::string_view name, const Scalar& value, const LogOptions& options);
   static Entry make_entry(std::string name, const LogOptions& options, bool on_step, bool on_epoch);
-  Entry* find(std::string_view name);
+  bool has_number(std::string_view name) const;
+  Entry* find(std::string_view name, bool of_epoch_hook);
   Entry& entry_of(std::string_view name, LogOptions options);
+  static MetricPart part_of(const Entry& entry, double value, double weight);
   Entry& adopt(const MetricPart& part);
   void merge_epoch(const Communicator& communicator);
   void warn_if_counted_twice(const std::string& name, const metrics::Metric& metric);

@@ -198,6 +198,8 @@ std::string packed(const std::vector<MetricPart>& parts) {
     append(bytes, part.prog_bar);
     append(bytes, part.logger);
     append(bytes, part.on_step);
+    append(bytes, part.on_epoch);
+    append(bytes, part.of_epoch_hook);
     append(bytes, part.value);
     append(bytes, part.weight);
   }
@@ -215,6 +217,8 @@ std::vector<MetricPart> unpacked(std::string_view bytes) {
     part.prog_bar = take<bool>(bytes);
     part.logger = take<bool>(bytes);
     part.on_step = take<bool>(bytes);
+    part.on_epoch = take<bool>(bytes);
+    part.of_epoch_hook = take<bool>(bytes);
     part.value = take<double>(bytes);
     part.weight = take<double>(bytes);
     parts.push_back(std::move(part));
@@ -261,10 +265,10 @@ double neutral(ReduceFx reduce_fx) {
 }
 
 std::vector<MetricPart> merge_parts(const Communicator& communicator, const std::vector<MetricPart>& own) {
-  std::map<std::string, MetricPart> merged;
+  std::map<std::pair<std::string, bool>, MetricPart> merged;
   for (const auto& bytes : communicator.all_gather_bytes(packed(own))) {
     for (auto& part : unpacked(bytes)) {
-      const auto [place, is_new] = merged.try_emplace(part.name, part);
+      const auto [place, is_new] = merged.try_emplace(std::pair(part.name, part.of_epoch_hook), part);
       if (is_new) continue;
       auto& total = place->second;
       total.value = accumulated(total.reduce_fx, total.value, part.value);
@@ -272,7 +276,7 @@ std::vector<MetricPart> merge_parts(const Communicator& communicator, const std:
     }
   }
   std::vector<MetricPart> parts;
-  for (auto& [name, part] : merged) parts.push_back(std::move(part));
+  for (auto& [key, part] : merged) parts.push_back(std::move(part));
   return parts;
 }
 

@@ -45,8 +45,9 @@ struct RunLog {
   std::vector<Metrics> results;                  ///< of the last validate or test, by loader
   RunFigures figures;
 
-  /// Passes a row to the loggers, which only rank 0 has.
+  /// Passes a row to the loggers, which only rank 0 has, unless it is empty.
   void write_metrics(const MetricRow& row, std::int64_t epoch, std::int64_t step) const {
+    if (row.empty()) return;
     for (const auto& logger : loggers) logger->log_metrics(row, epoch, step);
   }
 };

@@ -139,6 +139,8 @@ class EvaluationPass {
   void run_loaders();
   void run_loader();
   void run_batch(const StepMeasure& measure, AnyBatch& batch);
+  at::Tensor run_step(const StepMeasure& measure, const AnyBatch& batch, StepContext& step);
+  void write_step_row();
   void keep(const at::Tensor& prediction);
   std::int64_t batches_of_all() const;
   std::string place() const;
@@ -157,23 +159,34 @@ void EvaluationPass::keep(const at::Tensor& prediction) {
     state_.predictions.by_loader[loader()].push_back(prediction.detach().to(at::kCPU));
 }
 
+// A batch that fails runs again where a run goes on from here, and so its row is not written.
+at::Tensor EvaluationPass::run_step(const StepMeasure& measure, const AnyBatch& batch,
+                                    StepContext& step) try {
+  state_.hooks.call(hooks_.batch_start, step);
+  const auto forward = state_.setup.precision->forward_scope();
+  const auto measured = measure.step();
+  return in_place(hooks_.step_name, [&] { return hooks_.step(*state_.setup.module, batch, step); });
+} catch (...) {
+  state_.log.evaluation.drop_step_values();
+  throw;
+}
+
+// The row of the last batch.
+void EvaluationPass::write_step_row() {
+  state_.log.write_metrics(state_.log.evaluation.step_row(), state_.progress.epoch,
+                           state_.progress.evaluation_batches - 1);
+}
+
 void EvaluationPass::run_batch(const StepMeasure& measure, AnyBatch& batch) {
   StepContext step(state_, progress_.batches, batch, progress_.loader);
   transfer(state_.setup, measure, state_.data.module.get(), batch, step);
-  auto& log = state_.log;
-  log.evaluation.set_batch_size(batch.size());
-  state_.hooks.call(hooks_.batch_start, step);
-  at::Tensor prediction;
-  {
-    const auto forward = state_.setup.precision->forward_scope();
-    const auto measured = measure.step();
-    prediction = in_place(hooks_.step_name, [&] { return hooks_.step(*state_.setup.module, batch, step); });
-  }
+  state_.log.evaluation.set_batch_size(batch.size());
+  const auto prediction = run_step(measure, batch, step);
   ++progress_.batches;
-  const auto row_number = state_.progress.evaluation_batches++;
+  ++state_.progress.evaluation_batches;
   keep(prediction);
   hooks_.batch_end(state_.hooks, step, prediction);
-  log.write_metrics(log.evaluation.step_row(), state_.progress.epoch, row_number);
+  write_step_row();
 }
 
 // The number of batches that every rank has of the current loader, where it is known without communication:
@@ -211,6 +224,7 @@ void EvaluationPass::run_loader() {
 }
 
 void EvaluationPass::run_loaders() {
+  write_step_row();  // of a batch behind whose hook the checkpoint was taken
   for (; loader() < loaders_.size(); ++progress_.loader) {
     run_loader();
     if (loaders_.size() > 1)
