@@ -7,6 +7,8 @@
 
 #include <lockstep/base/error.h>
 
+#include "parallel/last_hook.h"
+
 namespace lockstep {
 namespace detail {
 
@@ -19,25 +21,24 @@ struct HookEntry {
 // nothing is locked; a running hook may remove or register others.
 class HookChain : public std::enable_shared_from_this<HookChain> {
  public:
-  RemovableHandle add(PostAccumulateGradHook hook) {
-    entries_.push_back(std::make_shared<HookEntry>(HookEntry{std::move(hook)}));
-    return {weak_from_this(), entries_.back()};
-  }
+  RemovableHandle add(PostAccumulateGradHook hook) { return add(std::move(hook), entries_); }
+  RemovableHandle add_last(PostAccumulateGradHook hook) { return add(std::move(hook), last_entries_); }
 
   void run(const at::Tensor& parameter) {
     const RunScope scope(*this);
-    const auto count = entries_.size();  // those registered meanwhile wait for the next backward
-    for (std::size_t i = 0; i < count; ++i) {
-      if (!entries_[i]->is_removed) entries_[i]->call(parameter);
-    }
+    run(entries_, parameter);
+    run(last_entries_, parameter);
   }
 
   void sweep() {
     if (is_running_) return;
-    std::erase_if(entries_, [](const auto& entry) { return entry->is_removed; });
+    for (auto* entries : {&entries_, &last_entries_})
+      std::erase_if(*entries, [](const auto& entry) { return entry->is_removed; });
   }
 
  private:
+  using Entries = std::vector<std::shared_ptr<HookEntry>>;  // addresses stay while hooks are added
+
   struct RunScope {
     explicit RunScope(HookChain& of) : chain(of.shared_from_this()) { chain->is_running_ = true; }
     ~RunScope() {
@@ -48,7 +49,21 @@ class HookChain : public std::enable_shared_from_this<HookChain> {
     std::shared_ptr<HookChain> chain;
   };
 
-  std::vector<std::shared_ptr<HookEntry>> entries_;  // addresses stay while hooks are added
+  RemovableHandle add(PostAccumulateGradHook hook, Entries& entries) {
+    entries.push_back(std::make_shared<HookEntry>(HookEntry{std::move(hook)}));
+    return {weak_from_this(), entries.back()};
+  }
+
+  // Those registered meanwhile wait for the next backward.
+  static void run(const Entries& entries, const at::Tensor& parameter) {
+    const auto count = entries.size();
+    for (std::size_t i = 0; i < count; ++i) {
+      if (!entries[i]->is_removed) entries[i]->call(parameter);
+    }
+  }
+
+  Entries entries_;
+  Entries last_entries_;  // which run behind the others
   bool is_running_ = false;
 };
 
@@ -89,6 +104,15 @@ void check_leaf(const at::Tensor& parameter) {
                      .hint = "call set_requires_grad(true) before; for the results of operators "
                              "there is Tensor::register_hook"});
 }
+
+}  // namespace
+
+RemovableHandle register_last_grad_hook(const at::Tensor& parameter, PostAccumulateGradHook hook) {
+  check_leaf(parameter);
+  return chain_of(parameter).add_last(std::move(hook));
+}
+
+namespace {
 
 void check_all_used(const std::vector<at::Tensor>& parameters, const std::vector<at::Tensor>& gradients) {
   std::ostringstream unused;

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 #include <utility>
 
 #include <lockstep/base/error.h>
+#include <lockstep/base/log.h>
 #include <lockstep/optim/grad_norm.h>
 #include <lockstep/parallel/ddp/ddp_engine.h>
 #include <lockstep/parallel/sharded/sharded_modules.h>
@@ -53,6 +55,11 @@ std::shared_ptr<double> DeferredScales::follow(const Optimizer& optimizer) {
 std::shared_ptr<double> DeferredScales::find(const Optimizer& optimizer) const {
   const auto found = factors_.find(&optimizer);
   return found == factors_.end() ? nullptr : found->second.lock();
+}
+
+bool DeferredScales::follows(const Optimizer* optimizer) const {
+  const auto found = factors_.find(optimizer);
+  return found != factors_.end() && !found->second.expired();
 }
 
 double DeferredScales::factor(const Optimizer& optimizer) const {
@@ -123,6 +130,34 @@ void require_averaged(const ShardedEngine& engine, const Optimizer& optimizer, c
                                  .hint = "close() CoalesceGradReduction before, on all ranks"});
 }
 
+// Its pieces are the model's no more.
+void require_sharded(const ShardedEngine& engine, const Optimizer& optimizer) {
+  if (!engine.is_over()) return;
+  throw ConfigError(
+      "strategy", {.what = "a step of " + std::string(optimizer.name()) + ", whose model is sharded no more",
+                   .expected = "a model that is set up",
+                   .got = "one that restore_sharded() has made whole",
+                   .hint = "setup() the model again before; its optimizers go on with it"});
+}
+
+// A strategy whose ranks have whole models gives optimizers what is frozen, too.
+void warn_of_unheld(const ShardedEngine& before, const ShardedEngine& now,
+                    std::span<Optimizer* const> optimizers) {
+  if (optimizers.empty()) return;
+  std::set<std::string> known;
+  for (const auto& [name, piece] : before.parameters()) known.insert(name);
+  for (const auto* optimizer : optimizers)
+    for (const auto& [name, piece] : optimizer->parameters()) known.insert(name);
+  std::string unheld;
+  for (const auto& [name, piece] : now.parameters())
+    if (!known.contains(name)) unheld += (unheld.empty() ? "" : ", ") + name;
+  if (unheld.empty()) return;
+  log_warning(
+      "parameters that were frozen when the model was set up before are in none of its optimizers, "
+      "and stay as they are until one has them: " +
+      unheld);
+}
+
 std::vector<ShardedEngine*> pointers_to(const std::vector<std::shared_ptr<ShardedEngine>>& engines) {
   std::vector<ShardedEngine*> pointers;
   for (const auto& engine : engines) pointers.push_back(engine.get());
@@ -184,17 +219,40 @@ void ShardedStrategy::setup_module(const std::shared_ptr<torch::nn::Module>& mod
 void ShardedStrategy::drive(const std::shared_ptr<torch::nn::Module>& module,
                             std::shared_ptr<ShardedEngine> engine) {
   engine->set_pending_scales(scales_);
+  const auto* const row = sharded_.find(*module);
+  if (row != nullptr && row->engine != engine) {
+    const auto optimizers = living_optimizers(*row);
+    if (communicator_.rank() == 0) warn_of_unheld(*row->engine, *engine, optimizers);
+    for (auto* optimizer : optimizers) scales_->apply(*optimizer);
+    engine->take_over(*row->engine, optimizers);
+    for (auto* optimizer : optimizers) follow(*optimizer, engine);
+  }
   sharded_.set(module, std::move(engine));
+}
+
+// They were not const when they were set up.
+std::vector<Optimizer*> ShardedStrategy::living_optimizers(const Row& row) const {
+  std::vector<Optimizer*> living;
+  for (const auto* optimizer : row.optimizers)
+    if (scales_->follows(optimizer)) living.push_back(const_cast<Optimizer*>(optimizer));
+  return living;
+}
+
+void ShardedStrategy::follow(Optimizer& optimizer, const std::shared_ptr<ShardedEngine>& engine) {
+  optimizer.on_zero_grad(
+      [engine = std::weak_ptr(engine), stepping = &optimizer, factor = scales_->follow(optimizer)] {
+        *factor = 1.0;
+        if (const auto alive = engine.lock()) alive->drop_accumulated_gradients(stepping->parameters());
+      });
 }
 
 bool ShardedStrategy::is_alike(const ShardedEngine& engine) const {
   return engine.plan() == plan() && engine.communicator().global_ranks() == communicator_.global_ranks();
 }
 
-// It stays in its shards, where setup_module() finds it.
-void ShardedStrategy::release_module(const torch::nn::Module& module) {
-  sharded_.of(module).engine->drop_accumulated_gradients();
-}
+// It stays in its shards, where setup_module() finds it, with the gradients that wait: whole, it may be more
+// than fits. The row keeps the engine, of whose pieces its optimizers have state.
+void ShardedStrategy::release_module(const torch::nn::Module& module) { (void)sharded_.of(module); }
 
 std::unique_ptr<Optimizer> ShardedStrategy::setup_optimizer(torch::nn::Module& module,
                                                             const OptimizerFactory& factory) {
@@ -202,11 +260,7 @@ std::unique_ptr<Optimizer> ShardedStrategy::setup_optimizer(torch::nn::Module& m
   auto optimizer = factory.create(row.engine->parameters(), row.engine->exchange());
   refuse_whole_tensors(*optimizer);
   row.engine->offload_state(*optimizer);
-  optimizer->on_zero_grad(
-      [engine = std::weak_ptr(row.engine), stepping = optimizer.get(), factor = scales_->follow(*optimizer)] {
-        *factor = 1.0;
-        if (const auto alive = engine.lock()) alive->drop_accumulated_gradients(stepping->parameters());
-      });
+  follow(*optimizer, row.engine);
   sharded_.add(row, *optimizer);
   return optimizer;
 }
@@ -269,6 +323,7 @@ Scalar ShardedStrategy::clip_gradients_lazily(Optimizer& optimizer, const Gradie
 }
 
 void ShardedStrategy::check_step(const Optimizer& optimizer) {
+  require_sharded(*sharded_.of(optimizer).engine, optimizer);
   require_averaged(*sharded_.of(optimizer).engine, optimizer, "a step");
 }
 
@@ -298,6 +353,7 @@ double ShardedStrategy::optimizer_step_with(Optimizer& optimizer, const Optimize
 
 void ShardedStrategy::skip_optimizer_step(Optimizer& optimizer) {
   auto& row = sharded_.of(optimizer);
+  if (row.engine->is_over()) return;
   if (!row.awaits_step) return row.engine->forget_gathered();
   detail::EngineTable<ShardedEngine>::end_step(row);
 }

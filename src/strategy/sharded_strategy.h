@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <unordered_map>
+#include <vector>
 
 #include <lockstep/optim/optimizer.h>
 #include <lockstep/parallel/sharded/sharded_engine.h>
@@ -18,6 +19,9 @@ class DeferredScales final : public PendingScales {
  public:
   /// Follows an optimizer for as long as the result lives, which the optimizer's zero_grad() is to set to 1.
   std::shared_ptr<double> follow(const Optimizer& optimizer);
+
+  /// Whether it follows one that lives at that address.
+  bool follows(const Optimizer* optimizer) const;
 
   /// What the gradients are to be multiplied by wherever they are read, until zero_grad().
   double factor(const Optimizer& optimizer) const;
@@ -102,7 +106,11 @@ class ShardedStrategy : public Strategy {
   detail::DeferredScales& scales() { return *scales_; }
 
  private:
+  using Row = detail::DrivenModule<ShardedEngine>;
+
   ShardingPlan plan() const;
+  std::vector<Optimizer*> living_optimizers(const Row& row) const;
+  void follow(Optimizer& optimizer, const std::shared_ptr<ShardedEngine>& engine);
   void drive(const std::shared_ptr<torch::nn::Module>& module, std::shared_ptr<ShardedEngine> engine);
   bool is_alike(const ShardedEngine& engine) const;
 

@@ -20,6 +20,10 @@ NOT_SHARDED = {
     "changed_models": "converts a model after setup",
     "clipping": "looks at the gradients of the model's own tensors",
     "lost_losses": "expects ddp's error for parameters without gradient",
+    "released_amid_accumulation": "makes strategies of its own",
+    "released_and_converted": "makes strategies of its own",
+    "released_and_frozen": "makes strategies of its own",
+    "released_with_state_on_disk": "makes strategies of its own",
     "several_models": "looks at the gradients of the model's own tensors",
     "towers": "lets ranks use models in different orders",
 }

@@ -343,6 +343,26 @@ TEST(UnusedParameters, ArePutUpWithAtOtherStages) {
   }
 }
 
+// As they have no piece of it.
+TEST(ReleasedModules, NameWhatNoOptimizerHas) {
+  for (const bool is_held : {false, true}) {
+    const auto strategy = make_strategy(Fsdp{}, 1);
+    const auto module = std::make_shared<torch::nn::LinearImpl>(8, 8);
+    module->bias.set_requires_grad(is_held);
+    strategy->setup_module(module);
+    const auto optimizer = strategy->setup_optimizer(*module, SGD{});
+    for (const bool is_trained : {false, true}) {
+      strategy->release_module(*module);
+      module->bias.set_requires_grad(is_trained);
+      ::testing::internal::CaptureStderr();
+      strategy->setup_module(module);
+      const auto said = ::testing::internal::GetCapturedStderr();
+      EXPECT_EQ(said.find("none of its optimizers") != std::string::npos, is_trained && !is_held) << said;
+      EXPECT_EQ(said.find(": bias") != std::string::npos, is_trained && !is_held) << said;
+    }
+  }
+}
+
 // Its gradients have their place already.
 TEST(StateOnDisk, IsAskedForOnceByTwoRuns) {
   const test::TemporaryFolder folder;

@@ -103,7 +103,9 @@ class LOCKSTEP_API Fabric {
   }
 
   /// Takes `model` out again, so that it can be frozen, unfrozen, moved or converted; setup_module() then
-  /// sets it up anew, and its optimizers go on with it. Not Collective, but all ranks do alike.
+  /// sets it up anew, and its optimizers go on with it. Gradients stay. Under a strategy that shards it is in
+  /// its shards until it is changed or set up, and optimizers have what was trained when they were made. Not
+  /// Collective, but all ranks do alike.
   /// @throws ConfigError when the model is not set up
   template <ModelHandle Model>
   void release(const Model& model) {

@@ -101,6 +101,22 @@ void FlatParameter::take_over(std::size_t i) {
   release_memory(tensor, messages_.back());
 }
 
+// Whoever writes to the copy has its address only from there.
+void FlatParameter::take_over_piece(std::size_t i, at::Tensor piece,
+                                    const std::shared_ptr<NarrowCopy>& copy) {
+  const torch::NoGradGuard no_grad;
+  const c10::InferenceMode off(false);
+  piece.mutable_grad().reset();
+  piece.set_data(pieces_[i].detach());
+  piece.set_requires_grad(is_trained_);
+  pieces_[i] = piece;
+  if (narrow_) {
+    narrow_->take_over(i, piece, copy);
+  } else if (copy) {
+    *copy = {.elements = at::empty({piece.numel()}, copy->elements.options())};
+  }
+}
+
 bool FlatParameter::wants_narrow_shard() const {
   return !shard_.is_inference() &&
          has_narrow_shard(shard_.scalar_type(), dtype_, is_trained_, gather_.is_quantized(), mesh_);
@@ -132,10 +148,15 @@ void FlatParameter::finish_gather(MemoryPool& pool) {
   attach_members();
 }
 
+// What a member was converted to is its own.
+bool FlatParameter::lies_in_row(std::size_t i) const {
+  return !is_held(i) && marks_[i] && marks_[i]->is_intact();
+}
+
 void FlatParameter::attach_members() {
   is_live_ = true;
   for (std::size_t i = 0; i < members_.size(); ++i) {
-    if (!is_held(i)) attach_memory(members_[i].tensor, row_, layout_.offset(i));
+    if (lies_in_row(i)) attach_memory(members_[i].tensor, row_, layout_.offset(i));
   }
 }
 
@@ -169,7 +190,7 @@ void FlatParameter::release(MemoryPool& pool, bool overwrites) {
   seen_.reset();
   is_live_ = false;
   for (std::size_t i = 0; i < members_.size(); ++i) {
-    if (!is_held(i)) release_memory(members_[i].tensor, messages_[i]);
+    if (lies_in_row(i)) release_memory(members_[i].tensor, messages_[i]);
   }
   if (overwrites) overwrite_row();
   if (!kept_row_.defined()) pool.give(std::move(row_));

@@ -65,6 +65,9 @@ class FlatParameter {
 
   /// This rank's elements of member `i`: a leaf that shares the shard's memory.
   const at::Tensor& piece(std::size_t i) const { return pieces_[i]; }
+  /// Lets `piece`, which an optimizer holds, be that tensor: it takes the place of the one there is, with its
+  /// elements, and without a gradient. `copy`: where its optimizer writes elements in 16 bits; null: nowhere.
+  void take_over_piece(std::size_t i, at::Tensor piece, const std::shared_ptr<NarrowCopy>& copy);
   const ShardPiece& place(std::size_t i) const { return layout_.pieces(mesh_.shard())[i]; }
   /// Its copy in 16 bits that gathers start from, null where they start from the piece.
   std::shared_ptr<NarrowCopy> narrow_copy(std::size_t i) const {
@@ -139,6 +142,7 @@ class FlatParameter {
   at::Tensor memory_for_part(at::ScalarType dtype);
   void take_over(std::size_t i);
   bool wants_narrow_shard() const;
+  bool lies_in_row(std::size_t i) const;
   void attach_members();
   at::Tensor whole_row(at::ScalarType dtype) const;
   at::Tensor part_of(const at::Tensor& row, std::size_t i) const;

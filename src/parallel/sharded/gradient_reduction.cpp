@@ -7,6 +7,7 @@
 #include <lockstep/torch.h>
 
 #include "parallel/backward_checks.h"
+#include "parallel/last_hook.h"
 
 namespace lockstep::detail {
 namespace {
@@ -45,8 +46,8 @@ GradientReduction::GradientReduction(std::vector<ShardedUnit>& units, MemoryPool
 
 void GradientReduction::watch(std::size_t flow, std::size_t member, const at::Tensor& parameter) {
   places_.emplace(parameter.unsafeGetTensorImpl(), std::pair(flow, member));
-  hooks_.emplace_back(register_post_accumulate_grad_hook(
-      parameter, [this, flow, member](const at::Tensor&) { arrive(flow, member); }));
+  hooks_.emplace_back(
+      register_last_grad_hook(parameter, [this, flow, member](const at::Tensor&) { arrive(flow, member); }));
 }
 
 void GradientReduction::begin(const at::Tensor& loss) {

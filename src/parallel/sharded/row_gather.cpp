@@ -19,6 +19,15 @@ NarrowShard::NarrowShard(at::Tensor elements, std::span<const at::Tensor> pieces
   }
 }
 
+void NarrowShard::take_over(std::size_t i, const at::Tensor& piece, const std::shared_ptr<NarrowCopy>& copy) {
+  auto& part = parts_[i];
+  part.piece = piece;
+  part.current_of.reset();
+  if (!copy) return;
+  *copy = {.elements = part.copy->elements};
+  part.copy = copy;
+}
+
 const at::Tensor& NarrowShard::current() {
   for (auto& [piece, copy, current_of] : parts_) {
     const auto version = static_cast<std::uint32_t>(piece._version());

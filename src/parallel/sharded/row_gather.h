@@ -40,6 +40,10 @@ class NarrowShard {
   /// That of piece `i`, for optimizers.
   const std::shared_ptr<NarrowCopy>& copy(std::size_t i) const { return parts_[i].copy; }
 
+  /// Piece `i` is another tensor from now on, with the same elements, whose optimizer writes to `copy`, if to
+  /// any: that takes the place of copy(i).
+  void take_over(std::size_t i, const at::Tensor& piece, const std::shared_ptr<NarrowCopy>& copy);
+
   /// What is not known to be the shard's is converted. The whole shard in 16 bits, until the next call.
   const at::Tensor& current();
 

@@ -276,6 +276,34 @@ TEST(ShardedPasses, AnOptimizerThatWasMadeBeforeIsRefused) {
   });
 }
 
+// Of one that is not trained for a while, too.
+TEST(ShardedPasses, HooksSeeGradientsWhenTheyWereRegisteredAfterwards) {
+  run_ranks(2, [](const Communicator& comm) {
+    const auto expected = make_corridor(), corridor = make_corridor();
+    const auto found = gradients_of_ddp(
+        *expected, comm, [&](auto& engine) { engine.backward(2 * loss_of_pass(*expected, comm, 0)); });
+    ShardedEngine engine(*corridor, comm);
+    int calls = 0;
+    for (const auto& parameter : corridor->parameters()) {
+      register_post_accumulate_grad_hook(parameter, [&calls](const at::Tensor& seen) {
+        ++calls;
+        ASSERT_TRUE(seen.grad().defined());
+        seen.mutable_grad().mul_(2);
+      });
+    }
+    for (int pass = 0; pass < 2; ++pass) {
+      corridor->block(1).up->bias.set_requires_grad(pass == 1);
+      for (const auto& [name, piece] : engine.parameters()) piece.mutable_grad().reset();
+      engine.backward(loss_of_pass(*corridor, comm, 0));
+    }
+    EXPECT_EQ(calls, 2 * static_cast<int>(corridor->parameters().size()) - 1);
+    for (const auto& item : corridor->named_parameters()) {
+      const auto gradient = engine.gather_elements(item.value(), engine.piece_of(item.value()).grad());
+      EXPECT_TRUE(gradient.allclose(found.at(item.key()), 1e-5, 1e-7)) << item.key();
+    }
+  });
+}
+
 TEST(ShardedPasses, AveragedGradientsHaveNoGraph) {
   run_ranks(2, [](const Communicator& comm) {
     const auto corridor = make_corridor();

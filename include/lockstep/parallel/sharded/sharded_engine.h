@@ -214,6 +214,14 @@ class LOCKSTEP_API ShardedEngine {
   /// The name of `parameter`; empty if it is not sharded here. Not Collective.
   std::string name_of(const at::Tensor& parameter) const;
 
+  /// Lets `optimizers`, of the parameters() of `before`, which has ended, go on with this engine: the tensors
+  /// that they hold become its pieces, and state and gradients follow what each rank has of a parameter now.
+  /// Masters keep the digits that the module's own type has no room for. Needs memory for the largest
+  /// parameter. Collective, blocking.
+  /// @throws ConfigError naming a parameter of an optimizer that is not sharded here, or state that cannot
+  /// follow
+  void take_over(const ShardedEngine& before, std::span<Optimizer* const> optimizers);
+
   /// Whether `module` has the parameters that were sharded, and they are trained or frozen as they were. Not
   /// Collective.
   bool still_holds(const torch::nn::Module& module) const;
