@@ -13,6 +13,7 @@
 #include <lockstep/base/log.h>
 
 #include "base/folder_lock.h"
+#include "formats/checkpoint_files.h"
 #include "formats/checkpoint_folders.h"
 
 namespace lockstep::detail {
@@ -34,6 +35,23 @@ fs::path target_of(const fs::path& folder) {
   return path;
 }
 
+// What a copy of a checkpoint leaves that was broken off: files of checkpoints, one of which nobody else
+// writes.
+bool is_rest_of_checkpoint(const fs::path& folder) {
+  bool is_ours = false;
+  std::error_code failure;
+  for (fs::directory_iterator at(folder, failure), end; !failure && at != end; at.increment(failure)) {
+    const auto name = at->path().filename().string();
+    const bool is_own =
+        name == kManifestChecksumName || (name.starts_with("rank_") && name.ends_with(".safetensors"));
+    const bool is_known =
+        is_own || name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json");
+    if (!is_known || !at->is_regular_file(failure)) return false;
+    is_ours = is_ours || is_own;
+  }
+  return is_ours && !failure;
+}
+
 // The replaced folder is removed at the end: that may only be a checkpoint.
 void check_replaceable(const fs::path& there, const fs::path& target) {
   if (there.empty()) return;
@@ -46,6 +64,7 @@ void check_replaceable(const fs::path& there, const fs::path& target) {
   const bool is_empty = fs::is_directory(status) && fs::is_empty(there, failure);
   if (is_empty || ((is_link || fs::is_directory(status)) && fs::exists(there / kManifestName, failure)))
     return;
+  if (fs::is_directory(status) && is_rest_of_checkpoint(there)) return;
   throw IoError("checkpoint", {.what = "checkpoint " + target.string() + " cannot be written",
                                .expected = "a checkpoint, an empty folder, or nothing of that name",
                                .got = fs::is_directory(status) ? "a folder with other content" : "a file"});

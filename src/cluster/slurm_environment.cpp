@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <csignal>
+#include <string_view>
 
 #include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
@@ -36,10 +38,28 @@ bool is_shell() {
   return step == kInteractiveStep || (env::get("SLURM_JOB_NAME") == "bash" && is_alone);
 }
 
+// "2" or "2(x3)": all nodes of the step have as many. Empty where they have not, and where srun says nothing.
+std::optional<int> tasks_per_node_of_step() {
+  const auto text = env::get("SLURM_STEP_TASKS_PER_NODE").value_or("");
+  const auto times = text.find("(x");
+  const auto number = [](std::string_view digits) {
+    int value = 0;
+    const auto [end, failure] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+    return failure == std::errc() && end == digits.data() + digits.size() ? value : 0;
+  };
+  const bool is_of_all =
+      times == text.npos ||
+      (text.ends_with(')') && number(std::string_view(text).substr(times + 2, text.size() - times - 3)) > 0);
+  const int tasks = number(std::string_view(text).substr(0, times));
+  return is_of_all && tasks > 0 ? std::optional(tasks) : std::nullopt;
+}
+
 // The number of tasks per node, which decides which ranks share a node; with --ntasks alone SLURM chooses it.
+// A step may have fewer than its job, of which SLURM_NTASKS_PER_NODE is.
 int read_tasks_per_node(int world_size) {
-  if (world_size == 1 || cluster::is_set("SLURM_NTASKS_PER_NODE"))
-    return read_slurm("SLURM_NTASKS_PER_NODE", 1, 1);
+  if (world_size == 1) return 1;
+  if (const auto of_step = tasks_per_node_of_step()) return *of_step;
+  if (cluster::is_set("SLURM_NTASKS_PER_NODE")) return read_slurm("SLURM_NTASKS_PER_NODE", 1, 1);
   throw ConfigError("cluster",
                     {.what = "environment variable SLURM_NTASKS_PER_NODE",
                      .expected = "an integer >= 1, as SLURM_NTASKS is " + std::to_string(world_size),
@@ -62,7 +82,8 @@ int port_of_step() {
 }
 
 int read_num_nodes(int world_size, int per_node) {
-  return read_slurm("SLURM_NNODES", std::max(1, world_size / per_node), 1);
+  const int of_job = read_slurm("SLURM_NNODES", std::max(1, world_size / per_node), 1);
+  return read_slurm("SLURM_STEP_NUM_NODES", of_job, 1);
 }
 
 RankPlace read_place() {

@@ -6,6 +6,8 @@
 
 #include <lockstep/base/error.h>
 
+#include "data/streams.h"
+
 namespace lockstep {
 namespace {
 
@@ -218,10 +220,14 @@ class CombinedLoader final : public AnyLoader {
   }
 
  private:
+  // Loaders of equal length would have one order, so that the same samples met in every epoch.
   std::vector<Part> parts(const ShardSpec& spec, std::int64_t epoch) const {
     std::vector<Part> parts;
-    for (std::size_t i = 0; i < loaders_.size(); ++i)
-      parts.emplace_back(loaders_[i], limits_[i], spec, epoch);
+    for (std::size_t i = 0; i < loaders_.size(); ++i) {
+      auto own = spec;
+      if (i > 0) own.seed = detail::mixed_seed(spec.seed, i);
+      parts.emplace_back(loaders_[i], limits_[i], own, epoch);
+    }
     return parts;
   }
 

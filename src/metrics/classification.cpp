@@ -52,6 +52,16 @@ at::Tensor cells_of(const std::string& owner, const Binary& task, const at::Tens
                        {task.threshold, task.ignore_index});
 }
 
+// Before scores are found to be probabilities or not, as torchmetrics' confusion matrix does alone.
+Labels without_ignored(const std::string& owner, const Binary& task, const at::Tensor& preds,
+                       const at::Tensor& target) {
+  check_same_shape(owner, preds, target);
+  check_classes(owner + ": target", target, 2, task.ignore_index);
+  const auto flat = target.flatten();
+  const auto is_counted = counted(flat, task.ignore_index);
+  return {select_counted(preds.flatten(), is_counted), select_counted(flat, is_counted)};
+}
+
 at::Tensor cells_of(const std::string& owner, const Multilabel& task, const at::Tensor& preds,
                     const at::Tensor& target) {
   check_labels_shape(owner, preds, target, task.num_labels);
@@ -103,10 +113,11 @@ StatCounts counts_of_labels(const Labels& labels, std::int64_t num_classes) {
 at::Tensor confusion_counts(const std::string& owner, const ClassificationTask& task, const at::Tensor& preds,
                             const at::Tensor& target) {
   const auto* multiclass = std::get_if<Multiclass>(&task);
-  if (!multiclass) {
-    const auto* binary = std::get_if<Binary>(&task);
-    return binary ? cells_of(owner, *binary, preds, target)[0]
-                  : cells_of(owner, std::get<Multilabel>(task), preds, target);
+  if (const auto* multilabel = std::get_if<Multilabel>(&task))
+    return cells_of(owner, *multilabel, preds, target);
+  if (const auto* binary = std::get_if<Binary>(&task)) {
+    const auto counted = without_ignored(owner, *binary, preds, target);
+    return cells_of(owner, Binary{.threshold = binary->threshold}, counted.preds, counted.target)[0];
   }
   const auto classes = multiclass->num_classes;
   const auto labels = labels_of(owner, *multiclass, preds, target);

@@ -65,6 +65,11 @@ bool may_fail(const GradScalerOptions& options) {
   return options.dynamic && options.fails_at_min_scale && options.min_scale > 0;
 }
 
+// Gradients that are only looked at may be stepped with again, as where nobody looks.
+bool leaves_gradients_alone(const GradScalerOptions& options) {
+  return !options.dynamic && options.init_scale == 1;
+}
+
 // The host reads whether the least scale was too much, and gives the error once: who saves what there is
 // afterwards is not told again.
 void require_usable(const GradScalerOptions& options, const at::Tensor& scale, const at::Tensor& counts,
@@ -246,7 +251,10 @@ GradScaler::PerOptimizer& GradScaler::begin(const Optimizer& optimizer, const ch
   auto& found = per_optimizer_[&optimizer];
   if (found.stage == Stage::kUnscaled)
     refuse("unscale() has already been called on this optimizer since the last update()");
-  if (found.stage == Stage::kStepped) refuse(std::string(call) + "() is being called after step()");
+  if (found.stage == Stage::kStepped) {
+    if (!leaves_gradients_alone(options_)) refuse(std::string(call) + "() is being called after step()");
+    found = {};
+  }
   found.recording = detail::StepRecording::current();
   const auto device = optimizer.parameters().front().tensor.device();
   const auto floats = at::TensorOptions(device).dtype(at::kFloat);
@@ -331,8 +339,9 @@ bool GradScaler::step(Optimizer& optimizer, const std::function<void()>& update)
 GradScaler::PerOptimizer& GradScaler::begin_step(Optimizer& optimizer) {
   require_scale("step");
   auto& found = per_optimizer_[&optimizer];
-  if (found.stage == Stage::kStepped) refuse("step() has already been called since the last update()");
-  if (found.stage == Stage::kReady) unscale(optimizer);
+  if (found.stage == Stage::kStepped && !leaves_gradients_alone(options_))
+    refuse("step() has already been called since the last update()");
+  if (found.stage != Stage::kUnscaled) unscale(optimizer);
   if (!found.has_gradients) refuse("step() found no gradient to check", "call backward() before step()");
   return found;
 }

@@ -130,7 +130,8 @@ std::int64_t writes_to_weights(const FitParts& fit) {
     for (const auto& parameter : fit.setup.strategy->trained_parameters(*one.optimizer))
       writes += parameter._version();
   }
-  for (const auto& buffer : fit.setup.module->buffers()) writes += buffer._version();
+  for (const auto& buffer : fit.setup.module->buffers())
+    if (!buffer.is_inference()) writes += buffer._version();  // others count nothing
   return writes;
 }
 

@@ -66,6 +66,26 @@ TEST_F(MakingFolder, NothingThatCameMeanwhileIsRemoved) {
   EXPECT_EQ(test::content(target_ / "thesis.tex"), "text");
 }
 
+// Such as a copy that was broken off before its manifest.
+TEST_F(MakingFolder, WhatIsLeftOfACheckpointIsReplaced) {
+  fs::create_directory(target_);
+  for (const auto* name : {"model.safetensors", "rank_0.safetensors", "manifest.xxh128"})
+    std::ofstream(target_ / name) << "rest";
+  StagingDirectory making(target_);
+  fill(making.path(), "new");
+  making.commit();
+  EXPECT_EQ(text_in(target_), "new");
+  EXPECT_FALSE(fs::exists(target_ / "rank_0.safetensors"));
+}
+
+// Only lockstep writes the others.
+TEST_F(MakingFolder, AModelOfSomebodyElseIsNotReplaced) {
+  fs::create_directory(target_);
+  std::ofstream(target_ / "model.safetensors") << "weights";
+  test::expect_error<IoError>([&] { const StagingDirectory making(target_); },
+                              {"a folder with other content"});
+}
+
 TEST_F(MakingFolder, WhatAKilledOneLeftIsRemoved) {
   const auto child = ::fork();
   if (child == 0) {

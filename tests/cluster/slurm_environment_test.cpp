@@ -196,6 +196,25 @@ TEST(SlurmEnvironment, CountsStartsAndSteps) {
   EXPECT_EQ(SlurmEnvironment::step(), std::nullopt);
 }
 
+// `srun -n 1` and `srun -N 2 -n 4` within a job of four tasks on each of three nodes.
+TEST(SlurmEnvironment, AStepMayBeSmallerThanItsJob) {
+  const Variables job = {{"SLURM_NTASKS_PER_NODE", "4"}, {"SLURM_NNODES", "3"}, {"SLURM_LOCALID", "0"}};
+  const auto in_step = [&](const Variables& step) {
+    auto changes = job;
+    for (const auto& [name, value] : step) changes[name] = value;
+    return task(changes);
+  };
+  const ScopedVariables one(in_step({{"SLURM_NTASKS", "1"},
+                                     {"SLURM_PROCID", "0"},
+                                     {"SLURM_STEP_NUM_NODES", "1"},
+                                     {"SLURM_STEP_TASKS_PER_NODE", "1"}}));
+  SlurmEnvironment().validate_settings(1, 1);
+  const ScopedVariables four(in_step(
+      {{"SLURM_NTASKS", "4"}, {"SLURM_STEP_NUM_NODES", "2"}, {"SLURM_STEP_TASKS_PER_NODE", "2(x2)"}}));
+  EXPECT_EQ(SlurmEnvironment().local_world_size(), 2);
+  SlurmEnvironment().validate_settings(2, 2);
+}
+
 TEST(SlurmEnvironment, RefusesTasksWithoutTheirNumberOnANode) {
   expect_refused({{"SLURM_NTASKS_PER_NODE", ""}},
                  {"SLURM_NTASKS_PER_NODE", "SLURM_NTASKS is 2", "unset", "--ntasks-per-node, not --ntasks"});

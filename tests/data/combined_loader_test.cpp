@@ -106,6 +106,16 @@ TEST(Combined, GivesBatchesOfDifferentTypes) {
   EXPECT_EQ(both.any().batch_size(), 5);
 }
 
+TEST(Combined, ShufflesEachLoaderByItself) {
+  const auto first = loader(std::make_shared<Recorder>(6), {.shuffle = true});
+  const auto second = loader(std::make_shared<Recorder>(6), {.shuffle = true});
+  std::set<std::pair<std::int64_t, std::int64_t>> pairs;
+  for (std::int64_t epoch = 0; epoch < 20; ++epoch)
+    for (const auto& [one, other] : combined({}, first, second).epoch(epoch))
+      pairs.emplace(one->at(0), other->at(0));
+  EXPECT_GT(pairs.size(), 20U);
+}
+
 TEST(Combined, GivesEachRankItsPartOfEachLoader) {
   const auto loaders = numbered({4, 6}, 0);
   const auto combination = combined({.mode = CombinedMode::kMinSize}, loaders);

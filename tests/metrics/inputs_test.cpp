@@ -105,6 +105,13 @@ TEST(ClassificationInputs, NameShapesThatDoNotFit) {
       {"ConfusionMatrix: preds"});
 }
 
+// Padding does not make logits of probabilities.
+TEST(ClassificationInputs, MayBeAnythingWhereTheyAreIgnored) {
+  ConfusionMatrix matrix(Binary{.ignore_index = -1});
+  matrix.update(torch::tensor({0.3, 0.4, 0.7, -100.0}), torch::tensor({0, 0, 1, -1}));
+  EXPECT_TRUE(matrix.compute().equal(torch::tensor({{2, 0}, {0, 1}})));
+}
+
 TEST(ClassificationInputs, NeedScoresForTheBestK) {
   Accuracy accuracy(Multiclass{.num_classes = 3, .top_k = 2});
   expect_error<DataError>(

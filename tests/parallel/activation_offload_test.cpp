@@ -12,6 +12,7 @@
 
 #include "parallel/activations/offloaded_activations.h"
 #include "stack_model.h"
+#include "support/expect_error.h"
 #include "support/file_size_limit.h"
 #include "support/temporary_folder.h"
 
@@ -27,6 +28,13 @@ ActivationOffload all_in(const fs::path& directory) { return {.directory = direc
 
 // What a block computes inside, after forward: whether it is in memory.
 bool has_hidden(Stack& model) { return !model.block(1).seen.back().expired(); }
+
+TEST(ActivationOffload, RefusesWhatLibTorchSavesBeforeItIsComputed) {
+  const test::TemporaryFolder folder;
+  const nn::Sequential model(nn::Linear(2, 2), nn::RReLU());
+  test::expect_error<ConfigError>([&] { offload_activations(*model, all_in(folder.path())); },
+                                  {"of 1", "RReLU"});
+}
 
 void expect_same_on_disk(const Middle& middle, bool is_checkpointed = false) {
   const test::TemporaryFolder folder;

@@ -290,6 +290,18 @@ TEST(GradScalerTest, JudgesEachOptimizerByItself) {
   EXPECT_EQ(other.item<float>(), 1.0F);
 }
 
+TEST(GradScalerTest, WithoutAScaleStepsAgainWithTheSameGradients) {
+  Iteration it({.init_scale = 1, .dynamic = false});
+  it.backward();
+  const auto before = it.value();
+  EXPECT_TRUE(it.scaler.step(*it.optimizer));
+  const auto step = it.value() - before;
+  EXPECT_TRUE(it.scaler.step(*it.optimizer));
+  EXPECT_EQ(it.value() - before, 2 * step);
+  it.parameter.mutable_grad().fill_(std::numeric_limits<float>::infinity());
+  EXPECT_FALSE(it.scaler.step(*it.optimizer));
+}
+
 // What another rank has found counts as one's own.
 TEST(GradScalerTest, ObeysWhatIsWrittenToFoundInf) {
   Iteration it;

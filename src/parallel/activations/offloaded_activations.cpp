@@ -223,12 +223,25 @@ std::vector<at::Tensor> marked_tensors(const torch::nn::Module& module) {
                                  .got = "one without"});
 }
 
+// LibTorch saves the slopes that it draws before it has drawn them: a copy made then is of other memory.
+void refuse_rrelu(const torch::nn::Module& module) {
+  for (const auto& part : module.named_modules("", /*include_self=*/false)) {
+    if (dynamic_cast<const torch::nn::RReLUImpl*>(part.value().get()) == nullptr) continue;
+    throw ConfigError("parallel",
+                      {.what = "offloaded activations of " + part.key(),
+                       .expected = "layers whose values can be copied while forward runs",
+                       .got = "RReLU, whose random slopes LibTorch saves before it draws them",
+                       .hint = "use another activation, or activation checkpointing without offloading"});
+  }
+}
+
 }  // namespace
 
 OffloadedActivations::OffloadedActivations(const torch::nn::Module& module, const ActivationOffload& options,
                                            int rank, at::Device device)
     : store_(std::make_shared<ActivationStore>(folder_of(options, rank, device), options.min_bytes)),
       parameters_(marked_tensors(module)) {
+  refuse_rrelu(module);
   install_autograd_engine();
   mark();
 }
