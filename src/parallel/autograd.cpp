@@ -7,7 +7,7 @@
 
 #include <lockstep/base/error.h>
 
-#include "parallel/last_hook.h"
+#include "parallel/autograd.h"
 
 namespace lockstep {
 namespace detail {

@@ -6,8 +6,8 @@
 #include <lockstep/base/error.h>
 #include <lockstep/torch.h>
 
+#include "parallel/autograd.h"
 #include "parallel/backward_checks.h"
-#include "parallel/last_hook.h"
 
 namespace lockstep::detail {
 namespace {
