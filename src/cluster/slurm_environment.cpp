@@ -3,13 +3,12 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <csignal>
-#include <string_view>
 
 #include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
+#include <lockstep/base/option_type.h>
 
 #include "cluster/variables.h"
 
@@ -42,15 +41,10 @@ bool is_shell() {
 std::optional<int> tasks_per_node_of_step() {
   const auto text = env::get("SLURM_STEP_TASKS_PER_NODE").value_or("");
   const auto times = text.find("(x");
-  const auto number = [](std::string_view digits) {
-    int value = 0;
-    const auto [end, failure] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-    return failure == std::errc() && end == digits.data() + digits.size() ? value : 0;
-  };
-  const bool is_of_all =
-      times == text.npos ||
-      (text.ends_with(')') && number(std::string_view(text).substr(times + 2, text.size() - times - 3)) > 0);
-  const int tasks = number(std::string_view(text).substr(0, times));
+  const auto number = [](const std::string& digits) { return OptionType<int>::parse(digits).value_or(0); };
+  const bool is_of_all = times == text.npos ||
+                         (text.ends_with(')') && number(text.substr(times + 2, text.size() - times - 3)) > 0);
+  const int tasks = number(text.substr(0, times));
   return is_of_all && tasks > 0 ? std::optional(tasks) : std::nullopt;
 }
 

@@ -60,25 +60,23 @@ void warn_of_dropped_gradients(const FitParts& fit, const std::string& why) {
 }
 
 void load_gradients(const FitParts& fit, const StateTree& gradients) {
-  auto own = fit.setup.strategy->accumulating_parameters(*fit.setup.module);
-  const auto find = [&](const std::string& name) {
-    return std::ranges::find(own, name, &NamedParameter::name);
-  };
+  const auto own = fit.setup.strategy->accumulating_parameters(*fit.setup.module);
+  std::vector<std::pair<at::Tensor, at::Tensor>> fitting;
   for (const auto& [name, value] : gradients.entries()) {
     const auto& saved = std::get<at::Tensor>(value);
-    const auto found = find(name);
-    if (found != own.end() && found->tensor.sizes() == saved.sizes()) continue;
+    const auto found = std::ranges::find(own, name, &NamedParameter::name);
+    if (found != own.end() && found->tensor.sizes() == saved.sizes()) {
+      fitting.emplace_back(found->tensor, saved);
+      continue;
+    }
     if (!fit.setup.module->automatic_optimization())
       return warn_of_dropped_gradients(fit, "this run's strategy keeps that of " + name + " in another way");
     refuse_other_gradients(name, saved,
                            found == own.end() ? "none" : c10::str("shape ", found->tensor.sizes()));
   }
-  for (const auto& [name, value] : gradients.entries()) {
-    auto& tensor = find(name)->tensor;
-    const auto& saved = std::get<at::Tensor>(value);
+  for (auto& [tensor, saved] : fitting)
     tensor.mutable_grad() =
         saved.to(tensor.device(), saved.scalar_type(), /*non_blocking=*/false, /*copy=*/true);
-  }
 }
 
 void load_buffers(const FitParts& fit, const StateTree& saved) {
