@@ -31,7 +31,7 @@ UniqueFd lock_for_use(const std::filesystem::path& folder) {
   return fd;
 }
 
-UniqueFd lock_for_removal(const std::filesystem::path& folder) {
+UniqueFd lock_alone(const std::filesystem::path& folder) {
   auto fd = opened(folder);
   if (fd && ::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) fd.reset();
   return fd;

@@ -21,9 +21,10 @@ LOCKSTEP_API UniqueFd make_locked_folder(const std::filesystem::path& folder);
 /// wait. Empty, with errno set, when the folder is missing or being removed.
 LOCKSTEP_API UniqueFd lock_for_use(const std::filesystem::path& folder);
 
-/// Locks `folder` for removing or renaming it. Empty while any process uses it, or where the file system has
-/// no locks.
-LOCKSTEP_API UniqueFd lock_for_removal(const std::filesystem::path& folder);
+/// Locks `folder` against every other lock: for removing or renaming it, or for being the only one who writes
+/// in it. Does not wait. Empty, with errno set, when the folder is missing, while another process has a lock
+/// (EWOULDBLOCK), or where the file system has no locks.
+LOCKSTEP_API UniqueFd lock_alone(const std::filesystem::path& folder);
 
 /// Whether the path `folder` still leads to the folder that was locked.
 LOCKSTEP_API bool is_locked_one(const UniqueFd& lock, const std::filesystem::path& folder);

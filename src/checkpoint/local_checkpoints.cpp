@@ -73,7 +73,7 @@ void remove_all_but(const fs::path& newest, const fs::path& folder) {
 // they are left alone.
 void remove_with_older(const fs::path& checkpoint) {
   const auto run = checkpoint.parent_path();
-  const auto lock = lock_for_removal(run);
+  const auto lock = lock_alone(run);
   if (!lock) return;
   const auto time = [](const fs::path& folder) {
     std::error_code none;

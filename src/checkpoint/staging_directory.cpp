@@ -207,7 +207,7 @@ void remove_drafts(const fs::path& checkpoint) {
   for (const auto& draft : siblings(checkpoint, kDraft)) {
     if (!is_of_this_host(draft)) {
       remove_if_still(draft, checkpoint);
-    } else if (const auto lock = lock_for_removal(draft)) {
+    } else if (const auto lock = lock_alone(draft)) {
       remove_or_warn(draft);
     }
   }
@@ -217,7 +217,7 @@ void restore_older(const fs::path& checkpoint) {
   const auto older = newest_older(checkpoint);
   std::error_code ignored;
   if (older.empty() || !is_of_this_host(older) || fs::exists(checkpoint, ignored)) return;
-  if (const auto lock = lock_for_removal(older)) fs::rename(older, checkpoint, ignored);
+  if (const auto lock = lock_alone(older)) fs::rename(older, checkpoint, ignored);
 }
 
 void remove_checkpoint(const fs::path& folder) {

@@ -27,6 +27,7 @@
 #include "cluster/environment_end.h"
 #include "fabric/connector.h"
 #include "launch/outside_ranks.h"
+#include "launch/run_directory_lock.h"
 #include "launch/signals.h"
 #include "strategy/deepspeed_run.h"
 #include "train/options/earlier_record.h"
@@ -282,7 +283,10 @@ int run(int argc, char** argv, Program program, const std::function<void(Cli&)>&
     const int num_nodes = program.fabric ? settings.fabric.num_nodes : settings.trainer.num_nodes;
     if (!print_config && !is_rank) {
       options.run_dir = claim_run_directory(options.run_dir, options.name, settings.trainer.default_root_dir);
-      if (program.fabric) detail::put_record_aside(options.run_dir);
+      if (detect_environment()->node_rank() == 0) {
+        launch::hold_run_directory(options.run_dir);  // refuses one in use; rank 0 holds it when it opens it
+        if (program.fabric) detail::put_record_aside(options.run_dir);
+      }
     }
     // A program with a Fabric may have computed for long before it is refused something.
     const bool is_watched = !print_config && !is_rank && !program.fabric;

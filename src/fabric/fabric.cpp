@@ -52,6 +52,7 @@ void Fabric::launch() {
   state.strategy->setup_environment(*state.connector.environment(), state.connector.shape());
   state.strategy->barrier();
   state.share_run_directory();
+  if (is_global_zero()) state.run_directory_lock = launch::hold_run_directory(run_dir);
   configure_log({.rank = global_rank(), .world_size = world_size()});
   state.strategy->set_precision(*state.precision);
   if (global_rank() == 0) state.warn_of_what_programs_do();

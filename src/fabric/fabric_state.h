@@ -13,6 +13,7 @@
 #include <lockstep/torch.h>
 
 #include "fabric/connector.h"
+#include "launch/run_directory_lock.h"
 #include "strategy/trained_modules.h"
 
 namespace lockstep::detail {
@@ -26,6 +27,7 @@ struct FabricState {
   std::shared_ptr<Strategy> strategy;  ///< none where launch() must start the ranks
   std::shared_ptr<Precision> precision;
   bool launched = false;
+  launch::RunDirectoryLock run_directory_lock;  ///< rank 0 has it
 
   TrainedModules modules;
   std::int64_t next_log_step = 0;

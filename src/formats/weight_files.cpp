@@ -237,7 +237,7 @@ class Draft {
     for (const auto& draft : siblings(target_, kDraft)) {
       std::error_code ignored;
       if (!is_of_this_host(draft)) continue;
-      if (const auto lock = lock_for_removal(draft)) fs::remove_all(draft, ignored);
+      if (const auto lock = lock_alone(draft)) fs::remove_all(draft, ignored);
     }
   }
 

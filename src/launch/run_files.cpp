@@ -9,6 +9,7 @@
 #include <lockstep/base/error.h>
 
 #include "launch/rank_observer.h"
+#include "launch/run_directory_lock.h"
 
 namespace lockstep::launch {
 namespace {
@@ -50,6 +51,7 @@ RunFiles::RunFiles(const LaunchOptions& options) : folder_(options.run_dir), nod
   if (failure) {
     throw IoError("launch", {.what = "cannot create run_dir " + folder_.string(), .got = failure.message()});
   }
+  if (node_ == 0) hold_run_directory(folder_);  // refuses one in use; rank 0 holds it when it opens it
   std::filesystem::remove(file("failure"), failure);
 }
 

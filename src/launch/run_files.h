@@ -17,7 +17,7 @@ namespace lockstep::launch {
 class RunFiles {
  public:
   /// Creates the folder and removes the failure of an earlier run from it.
-  /// @throws IoError when it cannot be created
+  /// @throws IoError when it cannot be created; ConfigError on node 0 while another run uses it
   explicit RunFiles(const LaunchOptions& options);
 
   /// {"0": pid, ...}

@@ -129,7 +129,7 @@ void remove_leftovers(const fs::path& directory) {
   std::error_code failure;
   for (fs::directory_iterator at(directory, failure), end; !failure && at != end; at.increment(failure)) {
     if (!is_of_this_host(at->path().filename().string())) continue;
-    const auto lock = detail::lock_for_removal(at->path());
+    const auto lock = detail::lock_alone(at->path());
     if (!lock) continue;
     log_info("removing " + at->path().string() + ", left by a process that is no more");
     remove_or_warn(at->path());

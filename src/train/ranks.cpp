@@ -14,6 +14,7 @@
 
 #include "fabric/connector.h"
 #include "formats/file_text.h"
+#include "launch/run_directory_lock.h"
 #include "train/checkpoints/last_weights.h"
 #include "train/logging/run_log.h"
 #include "train/options/earlier_record.h"
@@ -107,6 +108,7 @@ void open_run_directory(RunSetup& setup, RunLog& log) {
     const auto claimed = number == 1
                              ? claim_run_directory(run.run_dir, run.name, setup.options.default_root_dir)
                              : claim_folder_of_trainer(number, fs::absolute(run.run_dir), setup.options);
+    setup.run_directory_lock = launch::hold_run_directory(claimed);
     folder = claimed.string();
   }
   if (number > 1) run.run_dir.clear();  // that of another Trainer

@@ -147,6 +147,25 @@ class Run(ProgramTest):
             self.assertEqual(result.code, 0, result)
         self.assertEqual(sorted(os.listdir(self.folder / "runs" / "digits")), ["version_0", "version_1"])
 
+    def test_a_run_directory_has_one_run_at_a_time(self):
+        """Until that run ends, however it ends; its files stay as they are."""
+        run, data = self.folder / "run", ("--data.file", SOURCE / "data" / "digits.csv.gz")
+        for ranks in ((), ("--trainer.devices", 2, "--trainer.strategy", "ddp")):
+            hanging = self.start(DIGITS, *ranks, "--fault.kind", "hang", "--fault.rank", 0, "--fault.step", 2, *data, "--run_dir", run)
+            self.wait_for("run/run.json", "run/ranks.json")
+            files = lambda: {name: os.stat(run / name).st_ino for name in os.listdir(run)}
+            before = files()
+            for second in (("fit", *ranks), ("fit", "--trainer.devices", 2, "--trainer.strategy", "ddp"), ("test", "--ckpt_path", "last")):
+                result = self.digits(*second)
+                self.assert_refused(result, 2, f"run directory {run} is in use", "another process", "--run_dir")
+            self.assertEqual(files(), before)
+            hanging.kill()
+            self.finish(hanging)
+            self.succeed(*ranks, "--trainer.max_epochs", 1)
+            for name in os.listdir(run):
+                if (run / name).is_file():
+                    (run / name).unlink()
+
     def test_two_nodes(self):
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))

@@ -16,6 +16,7 @@
 #include <lockstep/train/module.h>
 #include <lockstep/train/trainer_options.h>
 
+#include "launch/run_directory_lock.h"
 #include "strategy/trained_modules.h"
 
 namespace lockstep::detail {
@@ -37,6 +38,7 @@ struct RunSetup {
   /// Replaces options.accumulate_grad_batches when the next epoch begins.
   std::optional<AccumulationSchedule> next_accumulation;
   std::filesystem::path run_dir;
+  launch::RunDirectoryLock run_directory_lock;  ///< rank 0 has it
   RunFacts facts;
   bool has_run_dir_of_program = false;  ///< options.run.run_dir is what ls::run() or a launcher gave
   std::shared_ptr<ClusterEnvironment> environment;
