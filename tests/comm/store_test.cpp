@@ -51,6 +51,25 @@ TEST_P(StoreContract, SetsGetsAddsWaits) {
   EXPECT_EQ(store.get("b", 1s), "");
 }
 
+TEST_P(StoreContract, WhatIsTooLongIsRefusedAndTheStoreStaysUsable) {
+  auto store = make();
+  const std::string longest(8 << 20, 'x');
+  store.set("longest", longest);
+  EXPECT_EQ(store.get("longest", 10s), longest);
+  EXPECT_THAT([&] { store.set("a", longest + 'x'); },
+              ThrowsMessage<ConfigError>(
+                  AllOf(HasSubstr("the value of key a is too long"), HasSubstr("8388609 bytes"))));
+  EXPECT_THROW(store.set(longest + 'x', "a"), ConfigError);
+  EXPECT_EQ(store.add("n", 1), 1);
+}
+
+TEST_P(StoreContract, AddingToTextSaysThatThatMayBeIt) {
+  auto store = make();
+  store.set("text", "a");
+  EXPECT_THAT([&] { store.add("text", 1); },
+              ThrowsMessage<CommError>(HasSubstr("may hold something else than a number")));
+}
+
 TEST_P(StoreContract, WaitsForEverIfAsked) {
   auto store = make();
   const std::string key = "late";

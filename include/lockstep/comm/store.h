@@ -26,13 +26,15 @@ class LOCKSTEP_API Store {
   explicit Store(std::shared_ptr<detail::StoreImpl> impl);
 
   /// Sets `key`. Blocks for one round trip.
+  /// @throws ConfigError when the key or the value has more than 8 MiB
   void set(const std::string& key, const std::string& value);
 
   /// Blocks until `key` is set and returns its value.
   /// @throws Timeout naming the key
   std::string get(const std::string& key, std::chrono::milliseconds timeout);
 
-  /// Adds `delta` to the number under `key`, 0 when unset, and returns the sum. Atomic.
+  /// Adds `delta` to the number under `key`, 0 when unset, and returns the sum. Atomic. Where the key holds
+  /// something else, the store of a TCP server cannot be used any more.
   std::int64_t add(const std::string& key, std::int64_t delta);
 
   /// Blocks until all `keys` are set; false when `timeout` passed before.

@@ -18,9 +18,23 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
+// c10d's server hangs up on whoever sends more, and all later calls of that process would fail.
+constexpr std::size_t kMaxBytes = 8 << 20;
+
+constexpr const char* kServerGone = "rank 0, which serves the store, may be gone";
+
+void require_short(const std::string& what, const std::string& bytes) {
+  if (bytes.size() <= kMaxBytes) return;
+  throw ConfigError("comm", {.what = "store: " + what + " is too long",
+                             .expected = "at most " + std::to_string(kMaxBytes) + " bytes",
+                             .got = std::to_string(bytes.size()) + " bytes",
+                             .where = "",
+                             .hint = "give it to other ranks by broadcast_bytes() of a Communicator"});
+}
+
 // Calls the c10d store; what it throws becomes a CommError.
 template <class Call>
-auto guarded(const std::string& what, Call call) {
+auto guarded(const std::string& what, Call call, const std::string& hint = kServerGone) {
   try {
     return call();
   } catch (const Error&) {
@@ -30,7 +44,7 @@ auto guarded(const std::string& what, Call call) {
                              .expected = "",
                              .got = "",
                              .where = "",
-                             .hint = "rank 0, which serves the store, may be gone"});
+                             .hint = hint});
   }
 }
 
@@ -39,6 +53,8 @@ auto guarded(const std::string& what, Call call) {
 Store::Store(std::shared_ptr<detail::StoreImpl> impl) : impl_(std::move(impl)) {}
 
 void Store::set(const std::string& key, const std::string& value) {
+  require_short("a key", key);
+  require_short("the value of key " + key, value);
   guarded("set " + key, [&] { impl_->store->set(key, value); });
 }
 
@@ -55,7 +71,9 @@ std::string Store::get(const std::string& key, milliseconds timeout) {
 }
 
 std::int64_t Store::add(const std::string& key, std::int64_t delta) {
-  return guarded("add " + key, [&] { return impl_->store->add(key, delta); });
+  return guarded(
+      "add " + key, [&] { return impl_->store->add(key, delta); },
+      "the key may hold something else than a number, or " + std::string(kServerGone));
 }
 
 // What c10d throws when the time is up differs from store to store.
