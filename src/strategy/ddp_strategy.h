@@ -19,6 +19,7 @@ class DdpStrategy final : public ReplicatedStrategy<DdpEngine> {
   void setup_environment(ClusterEnvironment& environment, const WorldShape& shape) override;
   void setup_module(const std::shared_ptr<torch::nn::Module>& module) override;
   void setup_evaluation(torch::nn::Module& module) override;
+  bool broadcasts_buffers() const override { return options_.broadcast_buffers; }
   void backward(const at::Tensor& loss, std::span<torch::nn::Module* const> synced,
                 const BackwardOptions& options) override;
   bool averages_every_backward() const override { return options_.reduce_every_micro_batch; }

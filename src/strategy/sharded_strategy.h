@@ -60,6 +60,7 @@ class ShardedStrategy : public Strategy {
   std::unique_ptr<Optimizer> setup_optimizer(torch::nn::Module& module,
                                              const OptimizerFactory& factory) override;
   void setup_evaluation(torch::nn::Module& module) override;
+  bool broadcasts_buffers() const override { return plan().broadcast_buffers; }
   void backward(const at::Tensor& loss, std::span<torch::nn::Module* const> synced,
                 const BackwardOptions& options) override;
   double clip_gradients(Optimizer& optimizer, const GradientClip& clip) override;

@@ -86,6 +86,10 @@ class LOCKSTEP_API Strategy {
   /// Prepares `module` for evaluation: every rank gets rank 0's weights.
   virtual void setup_evaluation(torch::nn::Module& module) = 0;
 
+  /// Whether buffers of modules that are set up follow rank 0's after every step; callers then have those of
+  /// parts that no optimizer trains follow, too. Not Collective.
+  virtual bool broadcasts_buffers() const { return false; }
+
   /// Runs backward from `loss`. Afterwards the gradients of the modules in `synced` are the mean over
   /// ranks of what each rank has accumulated; those of other modules have added up locally, and nothing
   /// was sent for them. All ranks give the same modules in the same order; gradients travel from the last

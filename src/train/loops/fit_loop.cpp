@@ -36,19 +36,10 @@ void warn_of_evaluation_mode(const RunSetup& setup) {
               " modules are in evaluation mode as training begins, and remain in it; train() changes that");
 }
 
-bool broadcasts_buffers(const RunSetup& setup) {
-  const auto& strategy = setup.options.strategy;
-  if (const auto* const ddp = std::get_if<Ddp>(&strategy)) return ddp->broadcast_buffers;
-  if (const auto* const fsdp = std::get_if<Fsdp>(&strategy)) return fsdp->broadcast_buffers;
-  const bool is_of_ours =
-      std::holds_alternative<Auto>(strategy) || std::holds_alternative<DeepSpeed>(strategy);
-  return is_of_ours && setup.strategy->root_device().type() != at::kXLA;
-}
-
 // Engines keep the buffers of parts that optimizers train equal; DistributedDataParallel, which wraps the
 // whole module, those of the other parts, too.
 std::vector<at::Tensor> buffers_of_untrained_parts(const RunSetup& setup) {
-  if (setup.communicator().size() == 1 || !broadcasts_buffers(setup)) return {};
+  if (setup.communicator().size() == 1 || !setup.strategy->broadcasts_buffers()) return {};
   std::unordered_set<const at::TensorImpl*> trained;
   for (const auto& one : setup.optimizers)
     for (const auto& buffer : one.module->buffers()) trained.insert(buffer.unsafeGetTensorImpl());

@@ -74,6 +74,7 @@ class TrialStrategy final : public Strategy {
     return strategy_->setup_optimizer(module, factory);
   }
   void setup_evaluation(torch::nn::Module& module) override { strategy_->setup_evaluation(module); }
+  bool broadcasts_buffers() const override { return strategy_->broadcasts_buffers(); }
   void backward(const at::Tensor& loss, std::span<torch::nn::Module* const> synced,
                 const BackwardOptions& options) override;
   double clip_gradients(Optimizer& optimizer, const GradientClip& clip) override {
