@@ -52,14 +52,15 @@ function(lockstep_module name)
   lockstep_sources(${target} ${name} ${arg_SOURCES})
 endfunction()
 
-# lockstep_program(NAME SOURCES main.cpp ...): bin/NAME on the public library,
-# with the library's own precompiled header.
+# lockstep_program(NAME SOURCES main.cpp ...): bin/NAME on the public library, with the library's own precompiled header. Its
+# files are compiled together: with that header, even an empty file takes GCC 7 s, for templates that LibTorch's inline functions use.
 function(lockstep_program name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES")
   add_executable(${name} ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE lockstep::lockstep lockstep_flags lockstep_warnings)
   target_precompile_headers(${name} REUSE_FROM lockstep)
   set_target_properties(${name} PROPERTIES BUILD_RPATH_USE_ORIGIN ON)
+  lockstep_unite(${name} BATCH)
 endfunction()
 
 # lockstep_tests(core|torch SOURCES x_test.cpp ...): adds to one of the two

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,8 @@
 namespace lockstep::test {
 
 using Tensors = std::vector<at::Tensor>;
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 using Function = std::function<at::Tensor(const Tensors&)>;
 
 inline const at::Device kDevice(at::kXLA, 0);

@@ -15,7 +15,7 @@
 namespace lockstep::xla {
 namespace {
 
-using Tensors = std::span<const at::Tensor>;
+using TensorSpan = std::span<const at::Tensor>;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -46,7 +46,7 @@ class HostCall : public ::testing::Test {
 };
 
 TEST_F(HostCall, IsPartOfTheProgram) {
-  const int triple = add([](Tensors tensors) {
+  const int triple = add([](TensorSpan tensors) {
     for (const auto& tensor : tensors) tensor.mul_(3);
   });
   const auto small = on_device(at::ones({2, 3})), large = on_device(at::full({4}, 2.0, at::kDouble));
@@ -62,7 +62,7 @@ TEST_F(HostCall, IsPartOfTheProgram) {
 
 TEST_F(HostCall, GetsElementsInOrderOfViewsAndTypes) {
   std::string seen;
-  const int look = add([&](Tensors tensors) {
+  const int look = add([&](TensorSpan tensors) {
     for (const auto& tensor : tensors) {
       seen += c10::str(tensor.scalar_type(), tensor.sizes(), " ", tensor.flatten()[1].item<double>(), ";");
       tensor.fill_(1);
@@ -77,8 +77,8 @@ TEST_F(HostCall, GetsElementsInOrderOfViewsAndTypes) {
 
 TEST_F(HostCall, FollowsTheOneBefore) {
   std::vector<int> order;
-  const int first = add([&](Tensors) { order.push_back(0); });
-  const int second = add([&](Tensors) { order.push_back(1); });
+  const int first = add([&](TensorSpan) { order.push_back(0); });
+  const int second = add([&](TensorSpan) { order.push_back(1); });
   for (int program = 0; program < 5; ++program) {
     for (int i = 0; i < 4; ++i) record(i % 2 == 0 ? first : second, {on_device(at::ones({1 + i}))});
     synchronize_device(0);
@@ -95,7 +95,7 @@ TEST_F(HostCall, FollowsTheOneBefore) {
 // Replays and programs between them take turns as they were asked for.
 TEST_F(HostCall, IsPartOfCapturedSteps) {
   std::string order;
-  const int note = add([&](Tensors tensors) {
+  const int note = add([&](TensorSpan tensors) {
     order += std::to_string(tensors[0].item<int>());
     tensors[0].add_(1);
   });
@@ -121,7 +121,7 @@ TEST_F(HostCall, IsPartOfCapturedSteps) {
 
 TEST_F(HostCall, ThrowsWhatItsFunctionThrowsUntilTheFunctionIsGone) {
   int calls = 0;
-  const int lost = add([&](Tensors) {
+  const int lost = add([&](TensorSpan) {
     ++calls;
     throw PeerLost("comm", {.what = "rank 7 is gone"});
   });
@@ -140,10 +140,10 @@ TEST_F(HostCall, ThrowsWhatItsFunctionThrowsUntilTheFunctionIsGone) {
 }
 
 TEST_F(HostCall, TakesTheLowestNumberThatIsFree) {
-  const int first = add([](Tensors) {}), second = add([](Tensors) {});
+  const int first = add([](TensorSpan) {}), second = add([](TensorSpan) {});
   EXPECT_EQ(second, first + 1);
   remove_host_function(first);
-  EXPECT_EQ(add([](Tensors) {}), first);
+  EXPECT_EQ(add([](TensorSpan) {}), first);
 }
 
 }  // namespace

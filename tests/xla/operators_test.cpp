@@ -27,8 +27,6 @@ void expect_all_derived_as_on_cpu(const std::vector<Case>& cases) {
   }
 }
 
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-
 TEST(XlaOperators, ActivationsAreThoseOfTheCpu) {
   at::manual_seed(11);
   const auto a = normal({5, 4}) * 3, wide = normal({2, 3, 4}).to(at::kDouble);

@@ -14,7 +14,7 @@ namespace {
 
 using namespace test;
 
-constexpr int kSteps = 8;
+constexpr int kUpdates = 8;
 
 // Of more than one block of 1,024 elements, of less, and of zeros alone.
 Tensors parameters_on(at::Device device) {
@@ -54,7 +54,7 @@ class StepsOf {
 
 Tensors trained(const OptimizerFactory& factory, at::Device device) {
   StepsOf steps(factory, device);
-  for (int i = 0; i < kSteps; ++i) {
+  for (int i = 0; i < kUpdates; ++i) {
     steps.prepare(i);
     steps.run();
   }
@@ -70,11 +70,11 @@ Tensors trained_by_captured_steps(const OptimizerFactory& factory) {
         return Tensors{};
       },
       /*warm_up=*/2);
-  for (int i = 0; i < kSteps; ++i) {
+  for (int i = 0; i < kUpdates; ++i) {
     steps.prepare(i);
     captured({});
   }
-  EXPECT_EQ(captured.replays(), kSteps - 2) << captured.refusal();
+  EXPECT_EQ(captured.replays(), kUpdates - 2) << captured.refusal();
   return steps.values();
 }
 
@@ -85,7 +85,7 @@ void expect_within(const Tensors& got, const Tensors& expected, double tolerance
   }
 }
 
-void expect_as_on_cpu(const OptimizerFactory& factory, double tolerance) {
+void expect_steps_as_on_cpu(const OptimizerFactory& factory, double tolerance) {
   const auto expected = trained(factory, at::kCPU);
   const auto before = counts().on_cpu;
   expect_within(trained(factory, kDevice), expected, tolerance, "traced");
@@ -94,14 +94,14 @@ void expect_as_on_cpu(const OptimizerFactory& factory, double tolerance) {
 }
 
 TEST(XlaOptimizers, LambIsThatOfTheCpu) {
-  expect_as_on_cpu(OptimizerFactory(Lamb{.lr = 0.02, .weight_decay = 0.01}), 1e-6);
-  expect_as_on_cpu(OptimizerFactory(Lamb{.lr = 0.02, .bias_correction = false, .eps_inside_sqrt = true}),
-                   1e-6);
+  expect_steps_as_on_cpu(OptimizerFactory(Lamb{.lr = 0.02, .weight_decay = 0.01}), 1e-6);
+  expect_steps_as_on_cpu(
+      OptimizerFactory(Lamb{.lr = 0.02, .bias_correction = false, .eps_inside_sqrt = true}), 1e-6);
 }
 
 // Its matrices are made orthogonal in bfloat16, whose sums the devices round in another order.
 TEST(XlaOptimizers, MuonIsThatOfTheCpu) {
-  expect_as_on_cpu(OptimizerFactory(Muon{.lr = 0.02, .weight_decay = 0.01}), 2e-3);
+  expect_steps_as_on_cpu(OptimizerFactory(Muon{.lr = 0.02, .weight_decay = 0.01}), 2e-3);
 }
 
 }  // namespace

@@ -11,7 +11,7 @@ namespace {
 
 using namespace test;
 
-constexpr std::int64_t kSteps = 3, kBatch = 3, kInputs = 4, kHidden = 6;
+constexpr std::int64_t kTimeSteps = 3, kBatch = 3, kInputs = 4, kHidden = 6;
 
 // Weights of one layer in one direction.
 Tensors weights(std::int64_t gates, std::int64_t inputs) {
@@ -21,7 +21,7 @@ Tensors weights(std::int64_t gates, std::int64_t inputs) {
 
 // The input, and the weights of two layers in two directions.
 Tensors two_ways(std::int64_t gates) {
-  Tensors tensors{normal({kSteps, kBatch, kInputs})};
+  Tensors tensors{normal({kTimeSteps, kBatch, kInputs})};
   for (const auto inputs : {kInputs, kInputs, 2 * kHidden, 2 * kHidden})
     for (auto& weight : weights(gates, inputs)) tensors.push_back(weight);
   return tensors;

@@ -12,7 +12,6 @@ namespace {
 
 using namespace test;
 
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 at::Tensor sorted(const at::Tensor& tensor, std::int64_t dimension, bool is_descending) {
