@@ -333,8 +333,8 @@ void Trainer::run_fit(std::shared_ptr<AnyModule> module, DataSource source) {
     forget_local_checkpoints(setup);
     state.hooks.call(hook::on_fit_start, state.context);
     log_hyper_parameters(setup, state.log);
-    warn_of_empty(setup, data.val, Stage::kValidate);
-    evaluation_limits(setup, data.val, Stage::kValidate);  // refused now, not when an epoch is lost
+    // What is wrong with them is refused now, not when an epoch is lost.
+    warn_of_empty(setup, evaluation_limits(setup, data.val, Stage::kValidate), Stage::kValidate);
     if (!goes_on) sanity_check(state);
     terminate.emplace(SIGTERM);
     train(state);
@@ -373,11 +373,12 @@ Metrics Trainer::run_evaluation(std::shared_ptr<AnyModule> module, DataSource so
     }
     setup.strategy->setup_evaluation(*setup.module);
     begin_recorded_run(setup);
-    warn_of_empty(setup, loaders, stage);
+    const auto limits = evaluation_limits(setup, loaders, stage);
+    warn_of_empty(setup, limits, stage);
     state.predictions.by_loader.assign(loaders.size(), {});
     state.log.results.assign(loaders.size(), {});
     EvaluationProgress progress;
-    run_evaluation_loop(state, loaders, stage, evaluation_limits(setup, loaders, stage), progress);
+    run_evaluation_loop(state, loaders, stage, limits, progress);
     print_results(setup, state.log.board.callback.read());
     end_run(state.fit, state.search);
   });

@@ -3,6 +3,10 @@
 #include <lockstep/lockstep.h>
 #include <lockstep/testing/fork_ranks.h>
 
+#include <sstream>
+#include <string>
+#include <tuple>
+
 #include "support/temporary_folder.h"
 #include "train/trainer_rank.h"
 
@@ -58,6 +62,74 @@ TEST_P(EvaluationOnRanks, IsOfRankZerosModel) {
 
 INSTANTIATE_TEST_SUITE_P(All, EvaluationOnRanks, ::testing::Values("validate", "test", "predict"),
                          [](const auto& verb) { return verb.param; });
+
+// Counts the batches that it sees in evaluation, and logs their mean over ranks.
+struct CountsImpl final : Module<Example> {
+  CountsImpl() { linear = register_module("linear", torch::nn::Linear(1, 1)); }
+  torch::Tensor training_step(const Example& batch, StepContext&) override {
+    return linear->forward(batch.data).sum();
+  }
+  void see(const Example& batch, StepContext& step) {
+    ++seen;
+    linear->forward(batch.data);
+    step.log("value", batch.data.mean(), {.on_epoch = true, .sync_dist = true});
+  }
+  void validation_step(const Example& batch, StepContext& step) override { see(batch, step); }
+  void test_step(const Example& batch, StepContext& step) override { see(batch, step); }
+  torch::Tensor predict_step(const Example& batch, StepContext&) override {
+    ++seen;
+    return linear->forward(batch.data);
+  }
+  Optimizers configure_optimizers() override { return {.optimizer = SGD{.lr = 0.1}}; }
+  torch::nn::Linear linear{nullptr};
+  int seen = 0;
+};
+TORCH_MODULE(Counts);
+
+// "VERB STRATEGY RANK_WITH_DATA FOLDER": that rank has three batches to evaluate on, the other one none.
+LOCKSTEP_RANK_BODY(evaluate_own_data)(Communicator comm, std::string argument)->std::string {
+  testing::become_trainer_rank(comm);
+  std::istringstream words(argument);
+  std::string verb, strategy, folder;
+  int rank_with_data = 0;
+  words >> verb >> strategy >> rank_with_data >> folder;
+  TrainerOptions options{.devices = comm.size()};
+  options.max_epochs = 2;
+  if (strategy == "ddp") options.strategy = Ddp{};
+  if (strategy == "fsdp") options.strategy = Fsdp{};
+  options.enable_progress_bar = options.enable_checkpointing = options.use_distributed_sampler = false;
+  options.run.run_dir = folder;
+  const auto own =
+      loader(tensor_dataset(torch::full({comm.rank() == rank_with_data ? 3 : 0, 1}, 7.0)), {.batch_size = 1});
+  Counts model;
+  Trainer trainer(options);
+  if (verb == "fit") trainer.fit(model, loader(tensor_dataset(torch::ones({2, 1})), {.batch_size = 1}), own);
+  if (verb == "validate") trainer.validate(model, own);
+  if (verb == "test") trainer.test(model, own);
+  if (verb == "predict") trainer.predict(model, own);
+  return std::to_string(model->seen);
+}
+
+class OwnEvaluationData : public ::testing::TestWithParam<std::tuple<const char*, const char*, int>> {};
+
+TEST_P(OwnEvaluationData, ARankWithoutBatchesTakesPart) {
+  const test::TemporaryFolder folder;
+  const auto [verb, strategy, rank_with_data] = GetParam();
+  const auto ranks =
+      testing::fork_ranks(2, "evaluate_own_data",
+                          std::string(verb) + ' ' + strategy + ' ' + std::to_string(rank_with_data) + ' ' +
+                              (folder / "run").string());
+  for (int rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(ranks[rank].error, "");
+    const int passes = std::string(verb) == "fit" ? 2 : 1;
+    const int sanity_checked = passes == 2 ? 2 : 0;
+    EXPECT_EQ(ranks[rank].result, std::to_string(rank == rank_with_data ? 3 * passes + sanity_checked : 0));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, OwnEvaluationData,
+                         ::testing::Combine(::testing::Values("fit", "validate", "test", "predict"),
+                                            ::testing::Values("ddp", "fsdp"), ::testing::Values(0, 1)));
 
 }  // namespace
 }  // namespace lockstep

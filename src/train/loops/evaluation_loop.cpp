@@ -94,13 +94,10 @@ const EvaluationHooks& hooks_of(Stage stage) {
 // batches than others runs the rest alone, on the whole module, which all ranks gather before.
 class SharedForward {
  public:
-  SharedForward(const RunSetup& setup, std::int64_t batches) : setup_(setup) {
-    if (!setup.strategy->shares_forward(*setup.module)) return;
-    const auto counts = at::empty({setup.communicator().size()}, at::kLong);
-    setup.communicator().all_gather(counts, at::scalar_tensor(batches, at::kLong).view({1}));
-    fewest_ = counts.min().item<std::int64_t>();
-    is_uneven_ = fewest_ < counts.max().item<std::int64_t>();
-  }
+  SharedForward(const RunSetup& setup, const LoaderLimit& limit)
+      : setup_(setup),
+        fewest_(limit.fewest),
+        is_uneven_(limit.fewest < limit.most && setup.strategy->shares_forward(*setup.module)) {}
 
   void before_batch(std::int64_t index) { hold_if(index == fewest_); }
   // Called at the end of the loader, for the ranks with the fewest batches.
@@ -112,16 +109,16 @@ class SharedForward {
   }
 
   const RunSetup& setup_;
-  std::int64_t fewest_ = 0;
-  bool is_uneven_ = false;
+  std::int64_t fewest_;
+  bool is_uneven_;
   std::shared_ptr<void> whole_;
 };
 
-// One pass over `loaders`. `limits` are the batches of each loader on this rank.
+// One pass over `loaders`, as far as `limits` say of each.
 class EvaluationPass {
  public:
   EvaluationPass(TrainerState& state, const LoaderList& loaders, Stage stage,
-                 const std::vector<std::int64_t>& limits, EvaluationProgress& progress,
+                 const std::vector<LoaderLimit>& limits, EvaluationProgress& progress,
                  const std::function<void()>& between_batches)
       : state_(state),
         loaders_(loaders),
@@ -142,13 +139,12 @@ class EvaluationPass {
   at::Tensor run_step(const StepMeasure& measure, const AnyBatch& batch, StepContext& step);
   void write_step_row();
   void keep(const at::Tensor& prediction);
-  std::int64_t batches_of_all() const;
   std::string place() const;
 
   TrainerState& state_;
   const LoaderList& loaders_;
   Stage stage_;
-  const std::vector<std::int64_t>& limits_;
+  const std::vector<LoaderLimit>& limits_;
   const EvaluationHooks& hooks_ = hooks_of(stage_);
   EvaluationProgress& progress_;
   const std::function<void()>& between_batches_;
@@ -189,22 +185,10 @@ void EvaluationPass::run_batch(const StepMeasure& measure, AnyBatch& batch) {
   write_step_row();
 }
 
-// The number of batches that every rank has of the current loader, where it is known without communication:
-// of a data set of known length the last rank has the fewest.
-std::int64_t EvaluationPass::batches_of_all() const {
-  const auto own = limits_[loader()];
-  if (state_.setup.communicator().size() == 1) return own;
-  const auto& loader_that_runs = *loaders_[loader()];
-  if (loader_that_runs.num_samples() == kUnknownLength) return 0;
-  auto spec = state_.setup.shard(/*pad=*/false);
-  spec.rank = spec.num_replicas - 1;
-  return std::min(loader_that_runs.num_batches(spec), own);
-}
-
 // Runs the rest of the current loader.
 void EvaluationPass::run_loader() {
-  const auto limit = limits_[loader()];
-  state_.status.num_evaluation_batches = limit;
+  const auto& limit = limits_[loader()];
+  state_.status.num_evaluation_batches = limit.batches;
   const auto stream = with_tensors(
       loaders_[loader()]->stream(state_.setup.shard(/*pad=*/false), state_.progress.epoch, progress_.batches),
       state_.setup.input_conversion());
@@ -212,10 +196,10 @@ void EvaluationPass::run_loader() {
   if (loaders_.size() > 1) scope.dataloader_idx = progress_.loader;
   const LogScopeGuard guard(state_.log, state_.log.evaluation, scope);
   const StepMeasure measure(state_.setup, state_.data.module.get(), hooks_.step_name);
-  const auto shared = between_batches_ ? batches_of_all() : 0;
+  const auto shared = between_batches_ && limit.is_known ? limit.fewest : 0;
   SharedForward forward(state_.setup, limit);
   AnyBatch batch;
-  while (progress_.batches < limit && measure.next(*stream, batch)) {
+  while (progress_.batches < limit.batches && measure.next(*stream, batch)) {
     forward.before_batch(progress_.batches);
     run_batch(measure, batch);
     if (progress_.batches < shared) between_batches_();
@@ -304,17 +288,25 @@ std::pair<BatchLimit, std::string_view> limit_of(const TrainerOptions& options, 
   return {options.limit_val_batches, is_overfit ? "overfit_batches" : "limit_val_batches"};
 }
 
-// The largest number of batches of any rank. Of a data set of known length rank 0 has the most; for streams
-// the ranks compare.
-std::int64_t most_batches(const RunSetup& setup, const AnyLoader& loader) {
-  auto spec = setup.shard(/*pad=*/false);
-  if (setup.communicator().size() > 1 && loader.num_samples() == kUnknownLength) {
-    const auto most = torch::full({1}, loader.num_batches(spec), torch::kLong);
-    setup.communicator().all_reduce(most, ReduceOp::kMax);
-    return most.item<std::int64_t>();
+// What a rank has of each loader: its number of batches, and whether that is of a stream.
+at::Tensor own_counts(const RunSetup& setup, const LoaderList& loaders) {
+  const auto counts = at::empty({2, static_cast<std::int64_t>(loaders.size())}, at::kLong);
+  auto rows = counts.accessor<std::int64_t, 2>();
+  for (std::size_t i = 0; i < loaders.size(); ++i) {
+    const auto column = static_cast<std::int64_t>(i);
+    rows[0][column] = loaders[i]->num_batches(setup.shard(/*pad=*/false));
+    rows[1][column] = loaders[i]->num_samples() == kUnknownLength;
   }
-  spec.rank = 0;
-  return loader.num_batches(spec);
+  return counts;
+}
+
+// The same of all ranks: {rank, number or kind, loader}.
+at::Tensor all_counts(const RunSetup& setup, const LoaderList& loaders) {
+  const auto own = own_counts(setup, loaders);
+  if (setup.communicator().size() == 1 || loaders.empty()) return own.unsqueeze(0);
+  const auto all = at::empty({setup.communicator().size(), own.size(0), own.size(1)}, at::kLong);
+  setup.communicator().all_gather(all, own.unsqueeze(0));
+  return all;
 }
 
 }  // namespace
@@ -323,21 +315,28 @@ EvaluationLimits evaluation_limits(const RunSetup& setup, const LoaderList& load
                                    std::int64_t at_most) {
   EvaluationLimits limits;
   const auto [option, name] = limit_of(setup.options, stage);
-  for (const auto& loader : loaders) {
+  const auto counts = all_counts(setup, loaders);
+  const auto fewest = counts.amin(0), most = counts.amax(0);
+  const auto rank = setup.communicator().size() == 1 ? 0 : setup.communicator().rank();
+  for (std::int64_t i = 0; i < static_cast<std::int64_t>(loaders.size()); ++i) {
+    const auto most_of_any = most[0][i].item<std::int64_t>();
     // All ranks use the same count, so that they refuse the same limits.
-    const auto limit = std::min(option.apply(most_batches(setup, *loader), name), at_most);
-    limits.batches.push_back(std::min(loader->num_batches(setup.shard(/*pad=*/false)), limit));
+    const auto limit = std::min(option.apply(most_of_any, name), at_most);
+    const auto limited = [&](const at::Tensor& count) { return std::min(count.item<std::int64_t>(), limit); };
+    limits.loaders.push_back({.batches = limited(counts[rank][0][i]),
+                              .fewest = limited(fewest[0][i]),
+                              .most = limited(most[0][i]),
+                              .is_known = most[1][i].item<std::int64_t>() == 0,
+                              .has_none_anywhere = most_of_any == 0});
     limits.is_empty = limits.is_empty && limit == 0;
   }
   return limits;
 }
 
-void warn_of_empty(const RunSetup& setup, const LoaderList& loaders, Stage stage) {
+void warn_of_empty(const RunSetup& setup, const EvaluationLimits& limits, Stage stage) {
   if (!setup.is_global_zero()) return;
-  auto spec = setup.shard(/*pad=*/false);
-  spec.rank = 0;
-  for (std::size_t i = 0; i < loaders.size(); ++i) {
-    if (loaders[i]->num_samples() == kUnknownLength || loaders[i]->num_batches(spec) > 0) continue;
+  for (std::size_t i = 0; i < limits.loaders.size(); ++i) {
+    if (!limits.loaders[i].is_known || !limits.loaders[i].has_none_anywhere) continue;
     log_warning("loader " + std::to_string(i) + " of " + std::string(stage_name(stage)) +
                 " has no batch: it is skipped");
   }
@@ -349,7 +348,7 @@ void run_evaluation_loop(TrainerState& state, const LoaderList& loaders, Stage s
   if (limits.is_empty || progress.phase == EvaluationPhase::kEnd) return;
   const torch::NoGradGuard no_grad;
   const auto inference = inference_mode(state.setup, stage);
-  EvaluationPass(state, loaders, stage, limits.batches, progress, between_batches).run();
+  EvaluationPass(state, loaders, stage, limits.loaders, progress, between_batches).run();
 }
 
 }  // namespace lockstep::detail
