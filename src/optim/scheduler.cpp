@@ -52,6 +52,17 @@ bool is_stuck(const ReduceLROnPlateau& plateau, double metric, SchedulerState& s
   return true;
 }
 
+// The rate at step k of a group that had `lr` at the step before, and came after the schedule: rates are an
+// affine function of where a group starts. Of schedules that do not depend on that it keeps its own.
+double next_rate(const SchedulerOptions& options, std::int64_t k, double lr) {
+  const auto rate = [&](std::int64_t step, double base) {
+    return detail::rates_at(options, step, base, 0).lr;
+  };
+  const double before_of_0 = rate(k - 1, 0), before = rate(k - 1, 1) - before_of_0;
+  const double now_of_0 = rate(k, 0), now = rate(k, 1) - now_of_0;
+  return before == 0 ? lr : now_of_0 + (lr - before_of_0) * (now / before);
+}
+
 }  // namespace
 
 Scheduler::Scheduler(SchedulerOptions options, Optimizer& optimizer)
@@ -76,7 +87,12 @@ bool Scheduler::needs_metric() const { return std::holds_alternative<ReduceLROnP
 void Scheduler::step() {
   if (needs_metric())
     detail::refuse("ReduceLROnPlateau cannot step", "the value of the metric it watches", "none");
-  go_to(state_.last_step + 1);
+  const auto k = state_.last_step + 1;
+  go_to(k);
+  for (std::size_t i = state_.base_lrs.size(); i < optimizer_->groups().size(); ++i) {
+    auto& group = optimizer_->groups()[i];
+    group.lr = next_rate(options_, k, group.lr);
+  }
 }
 
 void Scheduler::step(double metric) {
@@ -85,11 +101,11 @@ void Scheduler::step(double metric) {
     detail::refuse("the scheduler watches no metric", "step() without a value", "a value");
   ++state_.last_step;
   const bool cut = is_stuck(*plateau, metric, state_);
-  for (std::size_t i = 0; i < state_.last_lrs.size(); ++i) {
-    const auto lr = optimizer_->groups()[i].lr;
-    const auto lower = std::max(lr * plateau->factor, plateau->min_lr);
-    set_lr(i, cut && lr - lower > plateau->eps ? lower : lr);
+  for (auto& group : optimizer_->groups()) {
+    const auto lower = std::max(group.lr * plateau->factor, plateau->min_lr);
+    if (cut && group.lr - lower > plateau->eps) group.lr = lower;
   }
+  for (std::size_t i = 0; i < state_.last_lrs.size(); ++i) state_.last_lrs[i] = optimizer_->groups()[i].lr;
 }
 
 void Scheduler::load_state(SchedulerState state) {

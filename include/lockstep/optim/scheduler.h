@@ -31,7 +31,7 @@ class LOCKSTEP_API Scheduler {
   /// none, or for another number of SWALR.swa_lr than of groups
   Scheduler(SchedulerOptions options, Optimizer& optimizer);
 
-  /// k becomes k + 1, and the rates those of the new k.
+  /// k becomes k + 1, and the rates those of the new k. A group that was added since goes on from its rate.
   /// @throws ConfigError for ReduceLROnPlateau, which needs a metric, and past the end of OneCycleLR
   void step();
 
