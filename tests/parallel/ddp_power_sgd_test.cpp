@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <lockstep/base/error.h>
+#include <lockstep/parallel/ddp/join.h>
 #include <lockstep/testing/run_ranks.h>
 #include <lockstep/testing/wrapped_backends.h>
 
@@ -67,6 +68,27 @@ TEST(DdpPowerSgd, FeedsErrorsBack) {
     const auto with = lost(true), without = lost(false);
     EXPECT_LT(with, 0.5f * without);
   });
+}
+
+// Also where ranks without batches take part, and averages are of the others.
+TEST(DdpPowerSgd, FeedsErrorsBackWhereRanksHaveEnded) {
+  for (const bool by_world : {true, false}) {
+    run_ranks(3, [=](const Communicator& comm) {
+      auto layer = make_layer(16, 16);
+      DdpEngine engine(*layer, comm, powered({.min_compression_rate = 1}));
+      const auto noise = at::arange(256, at::kFloat).mul(0.7).sin().view({16, 16});
+      auto sum = at::zeros({16, 16});
+      Join join(engine, {.divide_by_initial_world_size = by_world});
+      for (int step = 0; join.next(comm.rank() == 0 && step < 60); ++step) {
+        engine.backward((layer->weight * noise).sum());
+        sum += layer->weight.grad();
+        layer->zero_grad();
+      }
+      if (comm.rank() != 0) return;
+      const auto exact = by_world ? noise / 3 : noise;
+      EXPECT_LT((sum / 60 - exact).norm().item<float>(), 0.2 * exact.norm().item<float>());
+    });
+  }
 }
 
 // With a warm start the approximation improves from step to step; the seed decides where it begins.

@@ -221,7 +221,8 @@ class PowerSgdStep {
     return at::randn(like.sizes(), at::make_generator<at::CPUGeneratorImpl>(seed), at::kFloat);
   }
 
-  // A gradient that was not finite on some rank shows in Q, on all of them: it must not be fed back.
+  // A gradient that was not finite on some rank shows in Q, on all of them: it must not be fed back. What
+  // ranks keep back is in sum what was lost: all of them take part, also where the average is one of fewer.
   void finish(const LowRank& low) const {
     auto& memory = low.memory;
     memory.q = low.q_sent.clone();
@@ -230,7 +231,8 @@ class PowerSgdStep {
       memory.q.reset();
       memory.error.reset();
     }
-    if (memory.error.defined()) memory.error.sub_(low.matrix);
+    const auto share = static_cast<double>(divisor_) / comm_.size();
+    if (memory.error.defined()) memory.error.sub_(low.matrix, share);
     memory.is_open = false;
   }
 
