@@ -204,6 +204,12 @@ void GradScaler::require_scale(const char* call) const {
   refuse(std::string(call) + "() was called before scale()", "backward starts from scaler.scale(loss)");
 }
 
+// A run may go on with gradients from a checkpoint, which were scaled as its state says.
+void GradScaler::require_scale_for(const Optimizer& optimizer, const char* call) {
+  if (!scale_.defined() && is_loaded_) place_scale(optimizer.parameters().front().tensor.device());
+  require_scale(call);
+}
+
 at::Tensor GradScaler::scale(const at::Tensor& outputs) {
   if (!options_.enabled) return outputs;
   place_scale(outputs.device());
@@ -247,7 +253,7 @@ void GradScaler::unscale_gradients(Optimizer& optimizer, PerOptimizer& found) co
 }
 
 GradScaler::PerOptimizer& GradScaler::begin(const Optimizer& optimizer, const char* call) {
-  require_scale(call);
+  require_scale_for(optimizer, call);
   auto& found = per_optimizer_[&optimizer];
   if (found.stage == Stage::kUnscaled)
     refuse("unscale() has already been called on this optimizer since the last update()");
@@ -337,7 +343,7 @@ bool GradScaler::step(Optimizer& optimizer, const std::function<void()>& update)
 }
 
 GradScaler::PerOptimizer& GradScaler::begin_step(Optimizer& optimizer) {
-  require_scale("step");
+  require_scale_for(optimizer, "step");
   auto& found = per_optimizer_[&optimizer];
   if (found.stage == Stage::kStepped && !leaves_gradients_alone(options_))
     refuse("step() has already been called since the last update()");
@@ -472,6 +478,7 @@ void GradScaler::load_state(const StateTree& state) {
   // A scale that somebody chose says nothing of one that is found, nor the other way round.
   if (options_.dynamic && !state.contains("_dynamic")) load_scale(state);
   total_skipped_ = skipped - left_out_on_device().total;
+  is_loaded_ = true;
   per_optimizer_.clear();
 }
 

@@ -182,6 +182,18 @@ TEST(GradScalerTest, GoesOnFromItsState) {
   }
 }
 
+TEST(GradScalerTest, StepsWithGradientsThatAnotherOneHasScaled) {
+  Iteration before, after;
+  before.backward();
+  after.scaler.load_state(before.scaler.state());
+  after.parameter.mutable_grad() = before.parameter.grad().clone();
+  after.scaler.unscale(*after.optimizer);
+  before.scaler.unscale(*before.optimizer);
+  EXPECT_TRUE(after.parameter.grad().equal(before.parameter.grad()));
+  EXPECT_TRUE(after.scaler.step(*after.optimizer));
+  after.scaler.update();
+}
+
 TEST(GradScalerTest, TakesStateBackWithoutBeingMadeAnew) {
   Iteration it;
   const auto before = it.scaler.state();

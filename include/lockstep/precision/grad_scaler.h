@@ -150,6 +150,7 @@ class LOCKSTEP_API GradScaler {
   };
 
   void require_scale(const char* call) const;
+  void require_scale_for(const Optimizer& optimizer, const char* call);
   void place_scale(at::Device device);
   at::Tensor inverse_scale(const at::TensorOptions& options) const;
   PerOptimizer& unscaled(const Optimizer& optimizer, const char* call);
@@ -166,6 +167,7 @@ class LOCKSTEP_API GradScaler {
   GradScalerOptions options_;
   std::int64_t init_growth_tracker_ = 0;
   int hysteresis_left_ = 1;
+  bool is_loaded_ = false;  // there may be gradients that another scaler's scale() began
   std::int64_t steps_ = 0, skipped_ = 0, total_skipped_ = 0, skipped_in_a_row_ = 0;
   at::Tensor left_out_ = {};        // of lazy steps, on the device: float64, in all and in a row
   at::Tensor scale_ = {};           // float32, on the device of outputs; none before the first scale()
