@@ -113,8 +113,10 @@ TEST_F(Observation, LearningRatesOfEverySteppedBatch) {
   chosen.logger = logger;
   chosen.log_every_n_steps = 1;
   chosen.callbacks = {std::make_shared<LearningRateMonitor>()};
-  Trainer(chosen).fit(std::make_shared<Cooling>(), batches(3));
+  Trainer trainer(chosen);
+  trainer.fit(std::make_shared<Cooling>(), batches(3));
   EXPECT_THAT(logger->rows, ::testing::IsSupersetOf({"lr-SGD@0", "lr-SGD@1", "lr-SGD@2"}));
+  EXPECT_EQ(trainer.callback_metrics().at("lr-SGD"), 0.25) << "of the last step, for names of checkpoints";
 }
 
 TEST_F(Observation, LearningRatesNeedALogger) {

@@ -200,6 +200,9 @@ class LOCKSTEP_API TrainContext {
   /// this rank's own until it is written or sync_step_metrics() is called. Under its plain name and, where
   /// both on_step and on_epoch are set, also as NAME_step and NAME_epoch.
   const Metrics& callback_metrics() const;
+  /// Sets one of them, which is not logged: Lightning's `trainer.callback_metrics[name] = value`. All ranks
+  /// must do it alike. Not Collective.
+  void set_callback_metric(const std::string& name, double value);
   /// Reduces over ranks what training steps have logged with sync_dist and nobody has reduced yet, in one
   /// exchange: for callbacks that decide by it. ModelCheckpoint, EarlyStopping and schedules that monitor do
   /// so themselves. Collective, blocking.

@@ -78,8 +78,6 @@ std::vector<std::string> LearningRateMonitor::names_of(std::span<const RunOptimi
 }
 
 void LearningRateMonitor::log(TrainContext& context, Interval interval) const {
-  const auto loggers = context.loggers();
-  if (loggers.empty()) return;
   const auto optimizers = context.optimizers();
   const auto names = names_of(optimizers);
   std::vector<Metric> metrics;
@@ -87,7 +85,8 @@ void LearningRateMonitor::log(TrainContext& context, Interval interval) const {
     if (logs_at(optimizers[i], interval)) add_groups(*optimizers[i].optimizer, names[i], metrics);
   }
   if (metrics.empty()) return;
-  for (const auto& logger : loggers)
+  for (const auto& [name, rate] : metrics) context.set_callback_metric(name, rate);
+  for (const auto& logger : context.loggers())
     logger->log_metrics(metrics, context.current_epoch(), context.batches_that_stepped());
 }
 

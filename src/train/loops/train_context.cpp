@@ -108,6 +108,9 @@ void TrainContext::log(std::string_view name, metrics::Metric& metric, const Log
 void TrainContext::sync_step_metrics() { state_->log.train.sync_step_values(state_->setup.communicator()); }
 
 const Metrics& TrainContext::callback_metrics() const { return state_->log.board.callback.read(); }
+void TrainContext::set_callback_metric(const std::string& name, double value) {
+  state_->log.board.callback.set(name, value);
+}
 Measurement TrainContext::measured(std::string_view name) const {
   const auto found = state_->log.board.measured.find(name);
   return found == state_->log.board.measured.end() ? Measurement() : found->second;

@@ -32,7 +32,8 @@ LOCKSTEP_API void describe(OptionVisitor& visitor, LearningRateMonitorOptions& o
 
 /// Gives the loggers the learning rate of every group as `lr-AdamW`, or `lr-AdamW/pg1`, `lr-AdamW/pg2` where
 /// there are several; of several optimizers of a class the second as `lr-AdamW-1`. A schedule's own name
-/// stands in place of `lr-AdamW`. Steps are logged every log_every_n_steps.
+/// stands in place of `lr-AdamW`. Steps are logged every log_every_n_steps. As in Lightning, they are among
+/// the callback_metrics() too.
 class LOCKSTEP_API LearningRateMonitor final : public Callback {
  public:
   explicit LearningRateMonitor(LearningRateMonitorOptions options = {}) : options_(std::move(options)) {}
