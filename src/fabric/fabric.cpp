@@ -290,7 +290,7 @@ at::Tensor Fabric::broadcast(const at::Tensor& tensor, int source) const {
   const bool is_source = global_rank() == source;
   if (is_source) require_defined(*this, tensor, "broadcast()");
   const auto description = communicator().broadcast_bytes(is_source ? described(tensor) : "", source);
-  auto received = is_source ? tensor.detach() : empty_like(description, device());
+  auto received = is_source ? tensor.detach().contiguous() : empty_like(description, device());
   communicator().broadcast(received, source);
   return received;
 }

@@ -75,6 +75,8 @@ void collectives(ls::Fabric& fabric) {
   const int last = world - 1;
   const auto sent = rank == last ? torch::arange(6).view({2, 3}) : torch::zeros({1});
   require(torch::equal(fabric.broadcast(sent, last), torch::arange(6).view({2, 3})), "any shape and dtype");
+  const auto row = torch::arange(3).view({1, 3}).expand({2, 3});
+  require(torch::equal(fabric.broadcast(rank == 0 ? row : at::Tensor(), 0), row), "an expanded tensor");
   require(fabric.broadcast("rank " + std::to_string(rank), last) == "rank " + std::to_string(last), "text");
   fabric.barrier();
 }

@@ -77,6 +77,7 @@ void BasePredictionWriter::write_on_epoch_end(TrainContext&, std::span<const at:
 void BasePredictionWriter::on_predict_epoch_start(TrainContext&) {
   predictions_.clear();
   batch_indices_.clear();
+  dataloader_indices_.clear();
 }
 
 void BasePredictionWriter::on_predict_batch_end(StepContext& step, const at::Tensor& prediction) {
@@ -85,6 +86,7 @@ void BasePredictionWriter::on_predict_batch_end(StepContext& step, const at::Ten
   if (interval_ == WriteInterval::kBatch) return;
   predictions_.push_back(prediction.defined() ? prediction.detach().to(at::kCPU) : prediction);
   batch_indices_.emplace_back(indices.begin(), indices.end());
+  dataloader_indices_.push_back(step.dataloader_idx());
 }
 
 void BasePredictionWriter::on_predict_epoch_end(TrainContext& context) {
@@ -110,9 +112,17 @@ void PredictionWriter::write_on_batch_end(StepContext& step, const at::Tensor& p
 
 void PredictionWriter::write_on_epoch_end(TrainContext& context, std::span<const at::Tensor> predictions,
                                           std::span<const std::vector<std::int64_t>> batch_indices) {
-  std::vector<std::int64_t> indices;
-  for (const auto& batch : batch_indices) indices.insert(indices.end(), batch.begin(), batch.end());
-  write(file(context, ""), rows_of(predictions), indices);
+  const auto loaders = dataloader_indices();
+  std::size_t begin = 0;
+  for (int loader = 0; loader == 0 || begin < loaders.size(); ++loader) {
+    std::vector<std::int64_t> indices;
+    auto end = begin;
+    for (; end < loaders.size() && loaders[end] == loader; ++end)
+      indices.insert(indices.end(), batch_indices[end].begin(), batch_indices[end].end());
+    write(file(context, loader == 0 ? "" : "_loader_" + std::to_string(loader)),
+          rows_of(predictions.subspan(begin, end - begin)), indices);
+    begin = end;
+  }
 }
 
 std::span<const OptionName<WriteInterval>> option_names(WriteInterval) {

@@ -98,6 +98,18 @@ TEST_F(PredictionWriterTest, WritesAFileForEachBatch) {
   EXPECT_FALSE(fs::exists(folder_ / "out" / "predictions_0.safetensors"));
 }
 
+TEST_F(PredictionWriterTest, KeepsLoadersApart) {
+  auto chosen = options();
+  chosen.callbacks = {std::make_shared<PredictionWriter>(
+      PredictionWriterOptions{.write_interval = WriteInterval::kBatchAndEpoch})};
+  Trainer(chosen).predict(model_, {numbers(3, 2), numbers(0, 1), numbers(2, 2)});
+  const auto folder = run_dir() / "predictions";
+  EXPECT_THAT(indices_in(folder / "predictions_0.safetensors"), ElementsAre(0, 1, 2));
+  EXPECT_THAT(indices_in(folder / "predictions_0_1.safetensors"), ElementsAre(2)) << "of the second batch";
+  EXPECT_TRUE(indices_in(folder / "predictions_0_loader_1.safetensors").empty());
+  EXPECT_THAT(indices_in(folder / "predictions_0_loader_2.safetensors"), ElementsAre(0, 1));
+}
+
 TEST_F(PredictionWriterTest, KnowsTheSamplesOfAShuffledLoader) {
   const auto recorder = std::make_shared<RecordingWriter>();
   predict(recorder,

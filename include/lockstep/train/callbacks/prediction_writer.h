@@ -42,10 +42,15 @@ class LOCKSTEP_API BasePredictionWriter : public Callback {
   void on_predict_batch_end(StepContext& step, const at::Tensor& prediction) override;
   void on_predict_epoch_end(TrainContext& context) override;
 
+ protected:
+  /// The number of each batch's loader, for write_on_epoch_end().
+  std::span<const int> dataloader_indices() const { return dataloader_indices_; }
+
  private:
   WriteInterval interval_;
   std::vector<at::Tensor> predictions_;
   std::vector<std::vector<std::int64_t>> batch_indices_;
+  std::vector<int> dataloader_indices_;
 };
 
 /// What is written, and when.
@@ -57,8 +62,9 @@ struct PredictionWriterOptions {
 LOCKSTEP_API void describe(OptionVisitor& visitor, PredictionWriterOptions& options);
 
 /// Writes safetensors files: predictions_RANK.safetensors at the end, predictions_RANK_BATCH.safetensors
-/// after each batch. In them "predictions" has a row per sample, and "batch_indices" (int64) says which
-/// sample of the data set a row is about.
+/// after each batch; of the second loader predictions_RANK_loader_1.safetensors and
+/// predictions_RANK_1_BATCH.safetensors. In them "predictions" has a row per sample, and "batch_indices"
+/// (int64) says which sample of the data set a row is about.
 class LOCKSTEP_API PredictionWriter final : public BasePredictionWriter {
  public:
   explicit PredictionWriter(PredictionWriterOptions options = {});
