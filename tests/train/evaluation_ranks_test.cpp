@@ -110,6 +110,27 @@ LOCKSTEP_RANK_BODY(evaluate_own_data)(Communicator comm, std::string argument)->
   return std::to_string(model->seen);
 }
 
+// Rank 0 has three batches to train on, rank 1 two.
+LOCKSTEP_RANK_BODY(train_on_own_data)(Communicator comm, std::string folder)->std::string {
+  testing::become_trainer_rank(comm);
+  TrainerOptions options{.strategy = Ddp{}, .devices = comm.size()};
+  options.max_epochs = 2;
+  options.enable_progress_bar = options.enable_checkpointing = options.use_distributed_sampler = false;
+  options.run.run_dir = folder;
+  Counts model;
+  Trainer trainer(options);
+  trainer.fit(model, loader(tensor_dataset(torch::ones({3 - comm.rank(), 1})), {.batch_size = 1}));
+  return std::to_string(trainer.global_step());
+}
+
+TEST(OwnTrainingData, EndsWithTheShortestRanks) {
+  const test::TemporaryFolder folder;
+  for (const auto& rank : testing::fork_ranks(2, "train_on_own_data", (folder / "run").string())) {
+    EXPECT_EQ(rank.error, "");
+    EXPECT_EQ(rank.result, "4");
+  }
+}
+
 class OwnEvaluationData : public ::testing::TestWithParam<std::tuple<const char*, const char*, int>> {};
 
 TEST_P(OwnEvaluationData, ARankWithoutBatchesTakesPart) {

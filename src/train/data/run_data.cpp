@@ -56,11 +56,12 @@ class LoaderOfLength final : public AnyLoader {
   std::int64_t num_batches_;
 };
 
-// Streams, and loaders whose samplers divide the data, end with the shortest rank's. Where the length is
-// unknown on one rank, it is unknown on all.
+// Streams, loaders whose samplers divide the data, and those of ranks that have data of their own end with
+// the shortest rank's. Where the length is unknown on one rank, it is unknown on all.
 std::shared_ptr<AnyLoader> of_common_length(std::shared_ptr<AnyLoader> loader, const ShardSpec& shard,
                                             const Communicator& communicator) {
-  const bool is_equal = loader->num_samples() != kUnknownLength && loader->is_dealt_out();
+  const bool is_dealt_out = loader->is_dealt_out() && shard.num_replicas == communicator.size();
+  const bool is_equal = loader->num_samples() != kUnknownLength && is_dealt_out;
   if (communicator.size() == 1 || is_equal) return loader;
   const auto own = loader->num_batches(shard);
   const auto ends = at::tensor({own, -own}, at::kLong);
@@ -76,7 +77,9 @@ void warn_of_same_samples(const RunSetup& setup, const AnyLoader& loader) {
   if (is_divided || setup.communicator().size() == 1 || !setup.is_global_zero()) return;
   warn_once(
       "train.use_distributed_sampler",
-      "use_distributed_sampler = false, and the loader has no sampler that divides the data: all " +
+      "use_distributed_sampler = false, and the loader has no sampler that divides the data: unless each "
+      "rank has "
+      "data of its own, all " +
           std::to_string(setup.communicator().size()) +
           " ranks train on the same samples; give it a DistributedSampler, or leave the option as it is");
 }
