@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include <lockstep/checkpoint/checkpoint.h>
 #include <lockstep/checkpoint/huggingface.h>
 #include <lockstep/checkpoint/interop.h>
 #include <lockstep/checkpoint/weights.h>
@@ -10,6 +11,7 @@
 #include <lockstep/torch.h>
 
 #include "checkpoint/weight_names.h"
+#include "formats/checkpoint_folders.h"
 #include "state/module_tensors.h"
 
 namespace lockstep {
@@ -66,6 +68,14 @@ IncompatibleKeys load_weights(const fs::path& path, torch::nn::Module& module, c
 
 IncompatibleKeys load_weights(const fs::path& path, torch::nn::Module& module, bool strict) {
   return load_weights(path, module, WeightNames{}, strict);
+}
+
+StateTree module_state_in(const fs::path& path) {
+  const auto folder = detail::tagged_folder(path);
+  std::error_code ignored;
+  if (!fs::exists(folder / detail::kManifestName, ignored)) return {};
+  const auto own = Checkpoint(folder, Verify::kNeeded).own(0);
+  return own.contains("module") ? own.get<StateTree>("module") : StateTree();
 }
 
 }  // namespace lockstep

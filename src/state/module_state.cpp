@@ -73,7 +73,8 @@ std::string way_to_fit(const TensorKinds& own, const TensorKinds& offered) {
   if (const auto prefix = prefix_of(own, offered); !prefix.empty())
     return "the module's names are these behind \"" + prefix +
            "\": load into that inner module, or put the prefix before each name";
-  return "load what was saved for the same module";
+  return "load what was saved for the same module, once it has all that its configure_model() or setup() "
+         "builds";
 }
 
 }  // namespace

@@ -260,6 +260,7 @@ std::unique_ptr<Optimizer> ShardedStrategy::setup_optimizer(torch::nn::Module& m
   auto optimizer = factory.create(row.engine->parameters(), row.engine->exchange());
   refuse_whole_tensors(*optimizer);
   row.engine->offload_state(*optimizer);
+  finished_.erase(optimizer.get());
   follow(*optimizer, row.engine);
   sharded_.add(row, *optimizer);
   return optimizer;
@@ -389,8 +390,16 @@ IncompatibleKeys ShardedStrategy::load_module(torch::nn::Module& module, const S
   return load_sharded_state(module, pointers_to(sharded_engines(module)), state, strict);
 }
 
+// The module that keeps it may be gone, and the optimizer another one at the same place.
+std::shared_ptr<ShardedEngine> ShardedStrategy::engine_of(const Optimizer& optimizer) {
+  const auto finished = finished_.find(&optimizer);
+  if (finished != finished_.end() && scales_->follows(&optimizer))
+    if (auto engine = finished->second.lock()) return engine;
+  return sharded_.of(optimizer).engine;
+}
+
 StateTree ShardedStrategy::optimizer_state(Optimizer& optimizer) {
-  return sharded_optimizer_state(*sharded_.of(optimizer).engine, optimizer);
+  return sharded_optimizer_state(*engine_of(optimizer), optimizer);
 }
 
 StateTree ShardedStrategy::wanted_optimizer_state(Optimizer& optimizer) {
@@ -428,7 +437,11 @@ std::map<std::string, int> ShardedStrategy::mesh() const {
 
 // Modules stay sharded: whole, they may be more than fits.
 void ShardedStrategy::teardown() {
-  for (auto& row : sharded_.rows()) row.engine->drop_accumulated_gradients();
+  std::erase_if(finished_, [](const auto& entry) { return entry.second.expired(); });
+  for (auto& row : sharded_.rows()) {
+    row.engine->drop_accumulated_gradients();
+    for (const auto* optimizer : living_optimizers(row)) finished_[optimizer] = row.engine;
+  }
   sharded_ = {};
   forget_dropped_sharded();
 }

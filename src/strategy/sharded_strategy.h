@@ -111,6 +111,7 @@ class ShardedStrategy : public Strategy {
 
   ShardingPlan plan() const;
   std::vector<Optimizer*> living_optimizers(const Row& row) const;
+  std::shared_ptr<ShardedEngine> engine_of(const Optimizer& optimizer);
   void follow(Optimizer& optimizer, const std::shared_ptr<ShardedEngine>& engine);
   void drive(const std::shared_ptr<torch::nn::Module>& module, std::shared_ptr<ShardedEngine> engine);
   bool is_alike(const ShardedEngine& engine) const;
@@ -121,6 +122,8 @@ class ShardedStrategy : public Strategy {
   Communicator communicator_;
   int ranks_per_node_ = 1;
   detail::EngineTable<ShardedEngine> sharded_;  // before the group that they communicate through
+  // Of optimizers from before the last teardown, whose state may still be saved.
+  std::unordered_map<const Optimizer*, std::weak_ptr<ShardedEngine>> finished_;
 };
 
 class FsdpStrategy final : public ShardedStrategy {

@@ -358,7 +358,7 @@ Metrics Trainer::run_evaluation(std::shared_ptr<AnyModule> module, DataSource so
   begin_run(setup, state.log, stage, std::move(module));
   require_best(setup, state.checkpoints);
   run_guarded(state.fit, state.search, [&] {
-    const auto loaders = open_evaluation_data(setup, state.data, source);
+    auto loaders = open_evaluation_data(setup, state.data, source);
     collect_hooks(setup, state.hooks);
     prepare_module(setup, state.hooks, state.context);
     if (state.search.body) {
@@ -368,7 +368,7 @@ Metrics Trainer::run_evaluation(std::shared_ptr<AnyModule> module, DataSource so
       return end_search(state.fit, state.search);
     }
     if (const auto from = take_wanted_checkpoint(setup, state.checkpoints)) {
-      load_weights_of(state.fit, *from);
+      if (load_for_evaluation(state.fit, *from)) loaders = reopen_evaluation_data(setup, state.data);
       record_resumed_from(setup, from->folder());
     }
     setup.strategy->setup_evaluation(*setup.module);

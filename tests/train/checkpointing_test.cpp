@@ -2,10 +2,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <lockstep/lockstep.h>
+#include <lockstep/testing/fork_ranks.h>
 
 #include "formats/checkpoint_folders.h"
 #include "support/expect_error.h"
 #include "support/temporary_folder.h"
+#include "train/trainer_rank.h"
 
 namespace lockstep {
 namespace {
@@ -107,6 +109,54 @@ TEST_F(Checkpointing, SavesAfterFit) {
   EXPECT_EQ(model->weight.item<float>(), 12);
 }
 
+// Fits two epochs, or one, saves after it, and another one: the weights in the end.
+LOCKSTEP_RANK_BODY(save_after_fit_and_go_on)(Communicator comm, std::string argument)->std::string {
+  testing::become_trainer_rank(comm);
+  const auto blank = argument.find(' ');
+  const auto folder = std::filesystem::path(argument.substr(blank + 1));
+  const auto fit = [&](int epochs, const std::string& from, bool saves) {
+    TrainerOptions options{.devices = comm.size()};
+    options.max_epochs = epochs;
+    options.enable_progress_bar = false;
+    if (argument.substr(0, blank) == "fsdp") options.strategy = Fsdp{};
+    if (argument.substr(0, blank) == "deepspeed") options.strategy = DeepSpeed{.stage = 2};
+    options.run.run_dir = folder / ("run" + std::to_string(epochs));
+    options.enable_checkpointing = false;
+    torch::manual_seed(1);
+    struct NetImpl final : Module<Example> {
+      NetImpl() { linear = register_module("linear", torch::nn::Linear(4, 3)); }
+      torch::Tensor training_step(const Example& batch, StepContext&) override {
+        return linear->forward(batch.data).square().sum();
+      }
+      Optimizers configure_optimizers() override { return {.optimizer = AdamW{.lr = 0.1}}; }
+      torch::nn::Linear linear{nullptr};
+    };
+    const auto model = std::make_shared<NetImpl>();
+    Trainer trainer(options);
+    trainer.fit(model, loader(tensor_dataset(torch::ones({8, 4})), {.batch_size = 2}), std::nullopt, from);
+    if (saves) trainer.save_checkpoint(folder / "after.ckpt");
+    trainer.save_checkpoint(folder / "weights.ckpt", /*weights_only=*/true);
+    std::string text;
+    for (const auto& [name, tensor] : read_weights(folder / "weights.ckpt"))
+      text += c10::str(name, tensor.to(at::kDouble).sum().item<double>(), ' ');
+    comm.barrier();
+    return text;
+  };
+  const auto undisturbed = fit(2, "", false);
+  fit(1, "", true);
+  return fit(2, (folder / "after.ckpt").string(), false) == undisturbed ? "" : "other weights";
+}
+
+TEST_F(Checkpointing, SavesAfterFitUnderStrategiesThatShard) {
+  for (const std::string strategy : {"fsdp", "deepspeed"}) {
+    for (const auto& rank :
+         testing::fork_ranks(2, "save_after_fit_and_go_on", strategy + " " + (folder_ / strategy).string())) {
+      EXPECT_EQ(rank.error, "") << strategy;
+      EXPECT_EQ(rank.result, "") << strategy;
+    }
+  }
+}
+
 TEST_F(Checkpointing, SavesWeightsOnly) {
   Trainer trainer(options());
   trainer.fit(CountingNet(), six_batches());
@@ -116,6 +166,68 @@ TEST_F(Checkpointing, SavesWeightsOnly) {
   test::expect_error<CheckpointError>(
       [&] { Trainer(options()).fit(CountingNet(), six_batches(), std::nullopt, folder_ / "weights.ckpt"); },
       {"weights only", "--init_weights"});
+}
+
+// What was found in fit, and is no tensor of the model: of the module, the data and a callback.
+struct Finding {
+  StateTree state() const {
+    StateTree tree;
+    tree.set("found", found);
+    return tree;
+  }
+  void load(const StateTree& tree) { found = tree.get<std::int64_t>("found"); }
+  std::int64_t found = 0;
+};
+
+struct FindingNetImpl final : CountingNetImpl {
+  void on_train_end(TrainContext&) override { finding.found = 5; }
+  void test_step(const Example& batch, StepContext& step) override {
+    step.log("found", static_cast<double>(finding.found));
+    step.log("data", batch.data.mean());
+  }
+  StateTree state() const override { return finding.state(); }
+  void load_state(const StateTree& state) override { finding.load(state); }
+  Finding finding;
+};
+TORCH_MODULE(FindingNet);
+
+struct FindingData final : DataModule<Example> {
+  std::optional<Loader<Example>> train_dataloader() override {
+    finding.found = 7;
+    return loader(tensor_dataset(torch::ones({6, 1})), {.batch_size = 1});
+  }
+  Loaders<Example> test_dataloaders() override {
+    return {
+        loader(tensor_dataset(torch::full({1, 1}, static_cast<double>(finding.found))), {.batch_size = 1})};
+  }
+  StateTree state() const override { return finding.state(); }
+  void load_state(const StateTree& state) override { finding.load(state); }
+  Finding finding;
+};
+
+struct FindingCallback final : Callback {
+  std::string state_key() const override { return "finding"; }
+  void on_train_start(TrainContext&) override { finding.found = 9; }
+  StateTree state() const override { return finding.state(); }
+  void load_state(const StateTree& state) override { finding.load(state); }
+  Finding finding;
+};
+
+TEST_F(Checkpointing, EvaluationHasWhatFitHasFound) {
+  const auto before = std::make_shared<FindingCallback>(), after = std::make_shared<FindingCallback>();
+  Trainer fitting(options({before}));
+  fitting.fit(FindingNet(), std::make_shared<FindingData>());
+  fitting.save_checkpoint(folder_ / "final.ckpt");
+  Trainer testing(options({after}));
+  const auto metrics = testing.test(FindingNet(), std::make_shared<FindingData>(), folder_ / "final.ckpt");
+  EXPECT_EQ(metrics.at("found"), 5);
+  EXPECT_EQ(metrics.at("data"), 7) << "the loaders are made with it";
+  EXPECT_EQ(after->finding.found, 9);
+  EXPECT_EQ(load_from_checkpoint<FindingNetImpl>(folder_ / "final.ckpt")->finding.found, 5);
+  // A callback that has seen a fit of its own knows more than the checkpoint.
+  before->finding.found = 11;
+  fitting.test(FindingNet(), std::make_shared<FindingData>(), folder_ / "final.ckpt");
+  EXPECT_EQ(before->finding.found, 11);
 }
 
 TEST_F(Checkpointing, OfALoopOfItsOwnIsKnownAsSuch) {

@@ -36,10 +36,16 @@ LOCKSTEP_API void write_weights(const std::filesystem::path& file, const NamedTe
 LOCKSTEP_API IncompatibleKeys load_weights(const std::filesystem::path& path, torch::nn::Module& module,
                                            bool strict = true);
 
+/// What Module::state() of rank 0 has given to the Trainer's checkpoint at `path`; empty for anything else.
+/// @throws IoError, CheckpointError naming a damaged file
+LOCKSTEP_API StateTree module_state_in(const std::filesystem::path& path);
+
 /// `std::make_shared<Model>(arguments...)` with the weights in `path`, of any format that read_weights()
 /// reads: checkpoints of ours and DeepSpeed, .ckpt, .pt, safetensors, Hugging Face. What Lightning's
 /// `Model.load_from_checkpoint` does; a model whose `strict_loading()` is false takes the tensors that both
-/// have, and the others are said in a warning. Not Collective.
+/// have, and the others are said in a warning. A ls::Module gets what rank 0's state() has kept in a
+/// Trainer's checkpoint. What configure_model() or setup() builds is not there yet: give the checkpoint of
+/// such a model to the Trainer, `trainer.test(model, data, path)`. Not Collective.
 /// @throws IoError, CheckpointError as load_weights()
 template <class Model, class... Arguments>
 std::shared_ptr<Model> load_from_checkpoint(const std::filesystem::path& path, Arguments&&... arguments) {
@@ -47,6 +53,9 @@ std::shared_ptr<Model> load_from_checkpoint(const std::filesystem::path& path, A
   bool strict = true;
   if constexpr (requires { model->strict_loading(); }) strict = model->strict_loading();
   warn_of(load_weights(path, *model, strict), path.string());
+  if constexpr (requires(StateTree state) { state = model->state(), model->load_state(state); }) {
+    if (const auto state = module_state_in(path); !state.empty()) model->load_state(state);
+  }
   return model;
 }
 

@@ -125,8 +125,10 @@ void load_fit(const FitParts& fit, const Checkpoint& checkpoint);
 /// metrics, random generators. Not Collective.
 void load_resume_point(const FitParts& fit);
 
-/// Loads the weights alone, for evaluation. Not Collective.
-void load_weights_of(const FitParts& fit, const Checkpoint& checkpoint);
+/// Loads what evaluation needs: weights, and what module, data module and callbacks have kept beside them.
+/// Returns whether the data module has something of it, and its loaders are to be asked for again. Not
+/// Collective. @throws IoError, CheckpointError
+bool load_for_evaluation(const FitParts& fit, const Checkpoint& checkpoint);
 
 /// The local checkpoints of the LocalCheckpoint among the callbacks; null where there is none.
 LocalCheckpoints* local_checkpoints(const RunSetup& setup);

@@ -243,8 +243,22 @@ void load_resume_point(const FitParts& fit) {
   load_random_state(own.get<StateTree>("random"), fit.setup.strategy->root_device());
 }
 
-void load_weights_of(const FitParts& fit, const Checkpoint& checkpoint) {
+// What this Trainer's callbacks know of a fit of its own is newer.
+bool load_for_evaluation(const FitParts& fit, const Checkpoint& checkpoint) {
   load_model(fit, checkpoint, checkpoint.entry("model"));
+  const auto own = own_of(fit.setup, checkpoint);
+  if (!own.contains("module")) return false;  // weights only
+  const auto& module = own.get<StateTree>("module");
+  if (!module.empty()) fit.setup.module->load_state(module);
+  const auto& callbacks = own.get<StateTree>("callbacks");
+  for_each_callback(fit, [&](const std::string& key, Callback& callback) {
+    if (fit.progress.samples == 0 && callbacks.contains(key))
+      callback.load_state(callbacks.get<StateTree>(key));
+  });
+  if (!fit.data.module || !own.contains("data_module")) return false;
+  const auto& data = own.get<StateTree>("data_module");
+  if (!data.empty()) fit.data.module->load_state(data);
+  return !data.empty();
 }
 
 }  // namespace lockstep::detail
