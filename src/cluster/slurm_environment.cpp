@@ -153,7 +153,7 @@ void SlurmEnvironment::validate_settings(int num_devices, int num_nodes) const {
 
 std::optional<std::int64_t> SlurmEnvironment::job_id() {
   if (!cluster::is_set("SLURM_JOB_ID") || is_shell()) return std::nullopt;
-  return cluster::require_int({.name = "SLURM_JOB_ID", .set_by = kSetBy});
+  return cluster::require_int64({.name = "SLURM_JOB_ID", .set_by = kSetBy});  // federations use all 32 bits
 }
 
 std::optional<std::string> SlurmEnvironment::job_name() { return env::get("SLURM_JOB_NAME"); }
@@ -163,7 +163,7 @@ std::optional<std::string> SlurmEnvironment::job_to_requeue() {
   if (!job) return std::nullopt;
   if (!cluster::is_set("SLURM_ARRAY_JOB_ID")) return std::to_string(*job);
   const auto part = [](const char* name) {
-    return std::to_string(cluster::require_int({.name = name, .set_by = kSetBy, .min = 0}));
+    return std::to_string(cluster::require_int64({.name = name, .set_by = kSetBy}));
   };
   return part("SLURM_ARRAY_JOB_ID") + "_" + part("SLURM_ARRAY_TASK_ID");
 }

@@ -36,11 +36,13 @@ std::string accepted(const IntVariable& variable) {
   refuse(variable.name, variable.set_by, accepted(variable), text);
 }
 
-int parse(const IntVariable& variable, const std::string& text) {
-  int value = 0;
+template <class Int>
+Int parse(const IntVariable& variable, const std::string& text) {
+  Int value = 0;
   const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), value);
   const bool whole = status == std::errc{} && end == text.data() + text.size();
-  if (!whole || value < variable.min || value > variable.max) refuse(variable, text);
+  const bool is_above = variable.max != kNoLimit && value > variable.max;
+  if (!whole || value < variable.min || is_above) refuse(variable, text);
   return value;
 }
 
@@ -56,13 +58,19 @@ bool is_set(const std::string& name) { return env::get(name).has_value(); }
 
 int read_int(const IntVariable& variable, int fallback) {
   const auto text = env::get(variable.name);
-  return text ? parse(variable, *text) : fallback;
+  return text ? parse<int>(variable, *text) : fallback;
 }
 
 int require_int(const IntVariable& variable) {
   const auto text = env::get(variable.name);
   if (!text) refuse(variable, text);
-  return parse(variable, *text);
+  return parse<int>(variable, *text);
+}
+
+std::int64_t require_int64(const IntVariable& variable) {
+  const auto text = env::get(variable.name);
+  if (!text) refuse(variable, text);
+  return parse<std::int64_t>(variable, *text);
 }
 
 std::optional<int> read_local_world_size(const Source& set_by) {

@@ -1,6 +1,7 @@
 // Strict reading of what launchers put into the environment: integers, addresses and lists of hosts.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -47,6 +48,9 @@ int read_int(const IntVariable& variable, int fallback);
 
 /// As read_int() for a variable that must be set.
 LOCKSTEP_API int require_int(const IntVariable& variable);
+
+/// As require_int() for numbers that may be larger than an int.
+std::int64_t require_int64(const IntVariable& variable);
 
 /// LOCAL_WORLD_SIZE, where it is set. @throws ConfigError as above
 std::optional<int> read_local_world_size(const Source& set_by);
