@@ -33,7 +33,21 @@
 
 namespace lockstep::detail {
 
+void refuse_under_way(const RunSetup& setup, const std::string& call, const std::string& hint) {
+  if (!setup.facts.is_under_way) return;
+  throw ConfigError("train", {.what = call + " within a run of the same Trainer",
+                              .expected = "the end of that run",
+                              .got = "a call in one of its hooks",
+                              .where = "",
+                              .hint = hint});
+}
+
 void begin_run(RunSetup& setup, RunLog& log, Stage stage, std::shared_ptr<AnyModule> module) {
+  refuse_under_way(setup, std::string(stage_name(stage)), "use another Trainer");
+  if (!module)
+    throw ConfigError("train", {.what = std::string(stage_name(stage)) + " was given no module",
+                                .expected = "a module",
+                                .got = "a null pointer"});
   set_outcome(RankOutcome::kRunning, {});  // a program may have caught what ended the run before
   setup.stage = stage;
   setup.module = std::move(module);

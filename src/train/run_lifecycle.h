@@ -57,7 +57,11 @@ void join_ranks(RunSetup& setup, RunLog& log);
 void open_run_directory(RunSetup& setup, RunLog& log);
 
 /// Resets what the run before has left, and takes `module`.
+/// @throws ConfigError without a module, and within a run of the same Trainer
 void begin_run(RunSetup& setup, RunLog& log, Stage stage, std::shared_ptr<AnyModule> module);
+
+/// @throws ConfigError within a run of this Trainer, naming `call` and giving `hint`
+void refuse_under_way(const RunSetup& setup, const std::string& call, const std::string& hint);
 
 /// Collects the callbacks of the Trainer and of the module, in the order in which they are called.
 void collect_hooks(RunSetup& setup, HookList& hooks);

@@ -6,6 +6,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include <c10/util/ScopeExit.h>
+
 #include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
@@ -214,6 +216,8 @@ std::optional<launch::SignalFlag> requeue_flag(const RunSetup& setup) {
 void run_guarded(const FitParts& fit, const SearchRun& search, const std::function<void()>& body) {
   auto& setup = fit.setup;
   require_usable(setup);
+  setup.facts.is_under_way = true;
+  const auto over = c10::make_scope_exit([&] { setup.facts.is_under_way = false; });
   const auto requeue = requeue_flag(setup);
   try {
     join_ranks(setup, fit.log);
@@ -400,6 +404,7 @@ std::vector<at::Tensor> Trainer::flat(const std::vector<std::vector<at::Tensor>>
 
 void Trainer::save_checkpoint(const std::filesystem::path& folder, bool weights_only) {
   const auto& fit = state_->fit;
+  refuse_under_way(fit.setup, "save_checkpoint()", "call save_checkpoint() of the hook's context");
   require_usable(fit.setup);
   join_ranks(fit.setup, fit.log);
   save_after_fit(fit, folder, {.weights_only = weights_only});

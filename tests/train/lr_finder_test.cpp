@@ -156,6 +156,42 @@ TEST_F(LrFinderTest, ARunGoesOnAsIfItHadNotSearched) {
   EXPECT_TRUE(weights[0] == weights[1]);
 }
 
+// Strategies that shard keep float32 weights, which 16 bits do not show.
+TEST_F(LrFinderTest, NeitherDoesOneWithMasterWeights) {
+  using Choice = std::pair<StrategyOptions, PrecisionOptions>;
+  for (const auto& [strategy, precision] :
+       {Choice{Fsdp{}, Bf16Mixed{}}, Choice{DeepSpeed{.stage = 2}, Bf16Mixed{}}, Choice{Fsdp{}, Fp32{}}}) {
+    std::vector<StateTree> weights;
+    for (const bool searches : {false, true}) {
+      auto chosen = options();
+      if (searches)
+        chosen.callbacks.push_back(std::make_shared<LearningRateFinder>(LrFindOptions{.update_attr = false}));
+      chosen.strategy = strategy;
+      chosen.precision = precision;
+      Trainer trainer(chosen);
+      trainer.fit(seeded_model(), data(64, 8));
+      const auto file = folder_ / "after.ckpt";
+      trainer.save_checkpoint(file, /*weights_only=*/true);
+      weights.push_back(Checkpoint(file).entry("model"));
+    }
+    EXPECT_TRUE(weights[0] == weights[1]) << "precision " << precision.index();
+  }
+}
+
+struct WideningImpl final : testing::HungryImpl {
+  void on_train_epoch_end(TrainContext& context) override { context.set_accumulate_grad_batches(4); }
+};
+
+TEST_F(LrFinderTest, WhatTrialsAskForOfTheNextEpochIsForgotten) {
+  for (const bool searches : {false, true}) {
+    auto chosen = options();
+    if (searches) chosen.callbacks.push_back(std::make_shared<LearningRateFinder>());
+    Trainer trainer(chosen);
+    trainer.fit(std::make_shared<WideningImpl>(), data(64, 8));
+    EXPECT_EQ(trainer.global_step(), 8) << searches;
+  }
+}
+
 // The schedule, too, begins with the rate found, whose half it gives to the second epoch.
 TEST_F(LrFinderTest, ARunGoesOnWithTheRateFound) {
   const auto finder = std::make_shared<LearningRateFinder>();

@@ -67,6 +67,25 @@ TEST_F(SetUp, NamesWhatAModuleLacks) {
                                   {"validation_step"});
   test::expect_error<ConfigError>([&] { Trainer(options()).test(Empty(), batches(1)); }, {"test_step"});
   test::expect_error<ConfigError>([&] { Trainer(options()).predict(Empty(), batches(1)); }, {"predict_step"});
+  const std::shared_ptr<EmptyImpl> none;
+  test::expect_error<ConfigError>([&] { Trainer(options()).fit(none, batches(1)); }, {"fit", "null pointer"});
+  test::expect_error<ConfigError>([&] { Trainer(options()).test(none, batches(1)); },
+                                  {"test", "null pointer"});
+}
+
+TEST_F(SetUp, RefusesARunOrCheckpointOfTheTrainerWithinItsOwnRun) {
+  std::optional<Trainer> trainer;
+  const auto refused = [&](const std::function<void()>& call, const std::vector<std::string>& words) {
+    auto chosen = options();
+    chosen.callbacks = {
+        std::make_shared<LambdaCallback>(LambdaHooks{.on_train_epoch_end = [&](TrainContext&) { call(); }})};
+    trainer.emplace(chosen);
+    test::expect_error<ConfigError>([&] { trainer->fit(testing::Slope(), batches(1)); }, words);
+  };
+  refused([&] { trainer->validate(testing::Slope(), batches(1)); },
+          {"validate within a run", "another Trainer"});
+  refused([&] { trainer->fit(testing::Slope(), batches(1)); }, {"fit within a run"});
+  refused([&] { trainer->save_checkpoint(folder_ / "x.ckpt"); }, {"save_checkpoint()", "context"});
 }
 
 TEST_F(SetUp, RefusesSchedulesThatCannotBeStepped) {

@@ -28,6 +28,7 @@ struct RunFacts {
   std::filesystem::path resumed_from = {};  ///< the first run's checkpoint; empty: none
   bool is_recorded = false;                 ///< run.json and config.yaml are of this Trainer
   bool has_begun = false;                   ///< a run of this Trainer has passed all checks
+  bool is_under_way = false;                ///< one is, so that its hooks cannot begin another
 };
 
 /// The options, and what follows from them and from the environment. Functions that prepare a run, resume it

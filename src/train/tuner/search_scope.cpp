@@ -10,11 +10,20 @@
 #include <lockstep/torch.h>
 
 namespace lockstep::detail {
+namespace {
+
+// What a strategy that shards keeps: the model itself shows roundings of it.
+StateTree weights_of(const RunSetup& setup) {
+  const auto shards = setup.strategy->wanted_state(*setup.module);
+  return (shards.empty() ? module_state(*setup.module) : shards).clone();
+}
+
+}  // namespace
 
 RunSnapshot::RunSnapshot(const RunSetup& setup, const RunData& data)
     : setup_(setup),
       data_(data),
-      weights_(module_state(*setup.module).clone()),
+      weights_(weights_of(setup)),
       precision_(setup.precision->state().clone()),
       module_(setup.module->state().clone()),
       random_(random_state(setup.strategy->root_device())) {
@@ -32,7 +41,7 @@ RunSnapshot::RunSnapshot(const RunSetup& setup, const RunData& data)
 }
 
 void RunSnapshot::restore() const {
-  load_module_state(*setup_.module, weights_);
+  setup_.strategy->load_module(*setup_.module, weights_, /*strict=*/true);
   for (const auto& [parameter, gradient] : gradients_)
     parameter.mutable_grad() = gradient.defined() ? gradient.clone() : gradient;
   // Parents come before their children, so a child's own flag is set last and stays.
@@ -56,6 +65,7 @@ SearchScope::SearchScope(TrainerState& state, std::vector<std::shared_ptr<Callba
 // A hook of the run may have asked for this search, so its hook list is moved and not changed.
 void SearchScope::put_aside() {
   replaced_ = {.options = state_.setup.options,
+               .next_accumulation = state_.setup.next_accumulation,
                .strategy = state_.setup.strategy,
                .hooks = std::exchange(state_.hooks, {}),
                .callbacks = std::exchange(state_.setup.callbacks, callbacks_),
@@ -81,6 +91,7 @@ void SearchScope::put_aside() {
 
 void SearchScope::rewind() {
   snapshot_.restore();
+  state_.setup.next_accumulation.reset();
   state_.progress = {};
   state_.log.board = {};
   state_.log.train.reset();
@@ -113,6 +124,7 @@ void SearchScope::take_back() {
   state_.checkpoints.after_cut_epoch = std::move(replaced_.after_cut_epoch);
   state_.predictions.are_kept = replaced_.keeps_predictions;
   rewind();
+  state_.setup.next_accumulation = std::move(replaced_.next_accumulation);
   state_.progress = replaced_.progress;
   rank_status().optimizer_step.store(static_cast<std::uint64_t>(state_.progress.global_step),
                                      std::memory_order_relaxed);
