@@ -152,8 +152,8 @@ class Run(ProgramTest):
         run, data = self.folder / "run", ("--data.file", SOURCE / "data" / "digits.csv.gz")
         for ranks in ((), ("--trainer.devices", 2, "--trainer.strategy", "ddp")):
             hanging = self.start(DIGITS, *ranks, "--fault.kind", "hang", "--fault.rank", 0, "--fault.step", 2, *data, "--run_dir", run)
-            self.wait_for("run/run.json", "run/ranks.json")
-            files = lambda: {name: os.stat(run / name).st_ino for name in os.listdir(run)}
+            self.wait_for("run/run.json", "run/ranks.json", "run/hparams.yaml")
+            files = lambda: {name: os.stat(run / name).st_ino for name in os.listdir(run) if not name.startswith(".")}
             before = files()
             for second in (("fit", *ranks), ("fit", "--trainer.devices", 2, "--trainer.strategy", "ddp"), ("test", "--ckpt_path", "last")):
                 result = self.digits(*second)
