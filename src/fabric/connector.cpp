@@ -125,6 +125,8 @@ std::shared_ptr<Strategy> Connector::join() const {
   cluster::tear_down_at_end(environment_);
   set_rank_of_job_log(environment_->global_rank());
   auto strategy = make_strategy(options_.strategy, world_size(), find_accelerator(plan_.accelerator)->type());
+  if (!strategy)
+    throw ConfigError("fabric", {.what = "strategy", .expected = "a strategy", .got = "a null pointer"});
   if (options_.expandable_segments && !device().is_cpu()) ask_for_expandable_segments();
   show_device_of_rank(plan_, environment_->local_rank());
   begin_on_device(*find_accelerator(plan_.accelerator), device());

@@ -7,6 +7,7 @@
 #include <lockstep/formats/checksum.h>
 
 #include "formats/checkpoint_folders.h"
+#include "formats/file_text.h"
 #include "formats/zero_checkpoint.h"
 
 namespace lockstep::detail {
@@ -57,6 +58,20 @@ CheckpointFiles::CheckpointFiles(const std::filesystem::path& folder, Verify ver
   }
   const auto found = runs();
   if (verify_ == Verify::kAll) check_share(found, share);
+}
+
+void CheckpointFiles::require_apart(const std::filesystem::path& output) const {
+  const auto is_own = [&](const std::filesystem::path& file) {
+    std::error_code is_missing;
+    return std::filesystem::equivalent(file, output, is_missing);
+  };
+  const auto has = [&](const auto& entry) { return is_own(folder_ / entry.first); };
+  if (!is_own(folder_) && !is_own(folder_ / kManifestName) && std::ranges::none_of(manifest_.files, has))
+    return;
+  throw ConfigError("checkpoint",
+                    {.what = "the file to write",
+                     .expected = "a new one, or one of another folder",
+                     .got = detail::in_quotes(output.string()) + ", which the checkpoint is made of"});
 }
 
 const std::shared_ptr<const MappedFile>& CheckpointFiles::file(const std::string& name) const {

@@ -102,6 +102,9 @@ class LOCKSTEP_API CheckpointFiles {
   /// opened. Writing to them makes a copy of the page; the file does not change.
   std::span<std::byte> bytes_of(const std::string& path, const TensorPart& part) const;
 
+  /// @throws ConfigError where `output` is this folder or one of its files, which writing would destroy
+  void require_apart(const std::filesystem::path& output) const;
+
   /// The file of that name, shared with those who use its bytes.
   const std::shared_ptr<const MappedFile>& file(const std::string& name) const;
 

@@ -332,6 +332,7 @@ std::vector<std::string> compare_checkpoints(const fs::path& before, const fs::p
 void consolidate_checkpoint(const fs::path& folder, const std::string& entry, const fs::path& file) {
   check_is_safetensors(file);
   const CheckpointFiles files(folder, Verify::kNeeded);
+  files.require_apart(file);
   std::map<std::string, std::vector<std::byte>> joined;  // of tensors in several parts
   std::vector<safetensors::TensorView> views;
   std::set<std::string> entries;

@@ -103,6 +103,7 @@ void zero_to_fp32(const fs::path& folder, const fs::path& output, const ZeroToFp
   }
   check_is_ours(place);
   const detail::CheckpointFiles files(place, Verify::kNeeded);
+  files.require_apart(output);
   if (options.exclude_frozen_parameters) refuse_frozen(place);
   write(output, weights_of(files), options);
 }

@@ -134,15 +134,16 @@ class MetricsReader {
     return value;
   }
 
+  // A program may log numbers of its own under these names, with fractions.
   std::optional<std::int64_t> whole(std::size_t column) const {
     constexpr double kLargest = 9007199254740992.0;  // beyond it a double has gaps
     const auto value = values_[column];
     if (!value) return std::nullopt;
-    if (std::trunc(*value) != *value || std::abs(*value) > kLargest) {
+    if (!(std::abs(*value) <= kLargest)) {
       fail("column " + std::to_string(column + 1) + " holds no whole number", "an epoch or a step",
            std::to_string(*value));
     }
-    return static_cast<std::int64_t>(*value);
+    return static_cast<std::int64_t>(std::floor(*value));
   }
 
   std::vector<MetricCurve> by_name() {
@@ -236,6 +237,8 @@ class JsonObject {
     } catch (const json::parse_error& error) {
       const auto end = text.begin() + static_cast<std::ptrdiff_t>(std::min(error.byte, text.size()));
       refuse("is no JSON", error.what(), ":" + std::to_string(1 + std::count(text.begin(), end, '\n')));
+    } catch (const json::exception& error) {
+      refuse("holds a value that cannot be read", error.what(), "");
     }
     if (!object_.is_object()) refuse("holds no object", object_.type_name(), ":1");
   }

@@ -24,6 +24,7 @@
 #include "checkpoint/load_weights.h"
 #include "optim/schedule.h"
 #include "parallel/deferred/deferred_tensor.h"
+#include "strategy/deepspeed_optimizer.h"
 #include "strategy/scaled_step.h"
 #include "train/callbacks/deepspeed_reports.h"
 #include "train/data/data_place.h"
@@ -338,6 +339,23 @@ Optimizers completed_by_deepspeed(const RunSetup& setup, const RunData& data, co
 }
 
 }  // namespace
+
+void heed_new_batch_size(RunSetup& setup, const RunData& data, const FitProgress& progress) {
+  if (!setup.deepspeed) return;
+  const auto batches = trained_batches(setup, data, progress);
+  check_batch_size(*setup.deepspeed, batches);
+  if (!has_section(*setup.deepspeed, "scheduler")) return;
+  FilledConfig filled{.config = *setup.deepspeed};
+  fill_scheduler(filled, std::get<DeepSpeed>(setup.options.strategy), batches.steps);
+  const auto schedule = scheduler_of(filled.config);
+  for (auto& one : setup.optimizers) {
+    if (!one.lr_scheduler || !std::holds_alternative<DeepSpeedLR>(one.lr_scheduler->scheduler)) continue;
+    one.lr_scheduler = schedule;
+    set_up_scheduler(setup, one);
+  }
+  if (setup.is_global_zero() && !filled.fillings.empty())
+    log_info("deepspeed: " + sentence_of(filled.fillings, filled.config));
+}
 
 TrainedBatches trained_batches(const RunSetup& setup, const RunData& data, const FitProgress& progress) {
   return {.batch_size = data.train->batch_size(),

@@ -79,6 +79,11 @@ void set_up_optimizers(RunSetup& setup, const RunData& data, const FitProgress& 
 /// Batch size, accumulation, ranks and steps of a fit whose training data is open.
 TrainedBatches trained_batches(const RunSetup& setup, const RunData& data, const FitProgress& progress);
 
+/// Once the loader has batches of another size than when optimizers were set up: makes the schedule of
+/// DeepSpeed's file anew, whose "auto" are numbers of steps. Not Collective.
+/// @throws ConfigError where the file gives another batch size
+void heed_new_batch_size(RunSetup& setup, const RunData& data, const FitProgress& progress);
+
 /// Runs a short validation whose results are dropped. Collective.
 void sanity_check(TrainerState& state);
 

@@ -104,6 +104,10 @@ class Inspect(ProgramTest):
         for name in ("one.pt", "one"):
             self.assert_refused(self.run_program(COMMAND, "consolidate", self.last, name), 2, "NAME.safetensors", name, "zero-to-fp32")
             self.assertFalse((self.folder / name).exists())
+        for verb in ("consolidate", "zero-to-fp32"):
+            own = self.last / "model.safetensors"
+            self.assert_refused(self.run_program(COMMAND, verb, self.last, own), 2, own, "which the checkpoint is made of")
+        self.assertEqual(self.run_program(COMMAND, "inspect", self.last).code, 0)
 
     def test_a_few_lines_of_python_read_it(self):
         reader = SOURCE / "examples" / "05_checkpoints" / "read_checkpoint.py"

@@ -92,14 +92,20 @@ TEST_F(MetricsFile, NamesFileAndLineOfWhatIsWrong) {
   expect_refused("epoch,step,a\n0,1\n0,2,3\n",
                  {"metrics.csv:2", "wrong number of fields", "expected 3", "got 2"});
   expect_refused("epoch,step,a\n0,,2\n", {"metrics.csv:2", "no step"});
-  expect_refused("epoch,step,a\n0,1.5,2\n", {"metrics.csv:2", "column 2 holds no whole number"});
   expect_refused("epoch,step,a\n0,1e300,2\n", {"metrics.csv:2", "no whole number"});
   expect_refused("loss,step\n1,2\n", {"metrics.csv:1", "no column 'epoch'"});
 }
 
+TEST_F(MetricsFile, MayHaveNumbersOfTheProgramForEpochAndStep) {
+  const auto curve = read("epoch,step,a\n0.5,1,2\n1.5,2.5,3\n").at(0);
+  EXPECT_EQ(curve.points[1].epoch, 1);
+  EXPECT_EQ(curve.points[1].step, 2);
+}
+
 TEST_F(MetricsFile, JoinsTheFilesOfAFolderUsedAgain) {
   folder_.file("metrics.1.csv", "epoch,step,loss,old\n0,4,40,1\n0,9,90,\n1,14,140,\n");
-  folder_.file("metrics.3.csv", "epoch,step,loss\n0,9,91\n");  // resumed at step 5; the run between logged nothing
+  folder_.file("metrics.3.csv",
+               "epoch,step,loss\n0,9,91\n");  // resumed at step 5; the run between logged nothing
   folder_.file("metrics.csv", "epoch,step,loss,test\n1,14,141,\n0,0,,7\n");
   const auto curves = read_metrics(folder_.path());
   EXPECT_THAT(names(curves), ElementsAre("loss", "old", "test"));

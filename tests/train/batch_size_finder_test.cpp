@@ -254,6 +254,32 @@ TEST_F(BatchSizeFinderTest, ARunThatGoesOnIsNotSearched) {
   EXPECT_THAT(model->sizes, ::testing::AllOf(::testing::SizeIs(8), Each(4)));
 }
 
+struct WithoutOwnImpl final : testing::HungryImpl {
+  Optimizers configure_optimizers() override { return {}; }
+};
+
+// DeepSpeed's file: "auto" are numbers of the run with the batches found, and a size that it gives stays.
+TEST_F(BatchSizeFinderTest, HeedsDeepSpeedsFile) {
+  const auto fit = [&](const std::string& size) {
+    const auto file = folder_.file("ds.json", R"({"train_micro_batch_size_per_gpu": )" + size + R"(,
+        "optimizer": {"type": "AdamW", "params": {"lr": 0.1}},
+        "scheduler": {"type": "WarmupDecayLR", "params": {"warmup_min_lr": 0, "warmup_max_lr": 0.1,
+                      "warmup_num_steps": 1, "total_num_steps": "auto"}}})");
+    double last_rate = 0;
+    auto chosen =
+        options({std::make_shared<LambdaCallback>(LambdaHooks{.on_train_end = [&](TrainContext& context) {
+          last_rate = context.optimizer().groups().front().lr;
+        }})});
+    if (size != "4")
+      chosen.callbacks.push_back(std::make_shared<BatchSizeFinder>(ScaleBatchSizeOptions{.max_trials = 2}));
+    chosen.strategy = DeepSpeed{.config = file};
+    Trainer(chosen).fit(std::make_shared<WithoutOwnImpl>(), data(32, size == "4" ? 4 : 2));
+    return last_rate;
+  };
+  EXPECT_EQ(fit("\"auto\""), fit("4")) << "batches of 4 are found";
+  expect_error<ConfigError>([&] { fit("2"); }, {"train_micro_batch_size_per_gpu", "disagree"});
+}
+
 TEST_F(BatchSizeFinderTest, ARunThatGoesOnWithOtherBatchesSaysSo) {
   auto model = seeded_model();
   Trainer(options({std::make_shared<BatchSizeFinder>(ScaleBatchSizeOptions{.max_trials = 2})}))

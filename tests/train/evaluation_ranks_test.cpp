@@ -131,6 +131,25 @@ TEST(OwnTrainingData, EndsWithTheShortestRanks) {
   }
 }
 
+LOCKSTEP_RANK_BODY(validate_with_more_loaders)(Communicator comm, std::string folder)->std::string {
+  testing::become_trainer_rank(comm);
+  TrainerOptions options{.strategy = Ddp{}, .devices = comm.size()};
+  options.enable_progress_bar = false;
+  options.run.run_dir = folder;
+  const auto data = loader(tensor_dataset(torch::ones({2, 1})), {.batch_size = 1});
+  Loaders<Example> loaders{data};
+  if (comm.rank() == 1) loaders = {data, data};
+  Trainer(options).validate(Counts(), loaders);
+  return "";
+}
+
+TEST(EvaluationOnRanksOfOtherLoaders, IsRefusedAtOnce) {
+  const test::TemporaryFolder folder;
+  for (const auto& rank : testing::fork_ranks(2, "validate_with_more_loaders", (folder / "run").string()))
+    EXPECT_THAT(rank.error, ::testing::HasSubstr(
+                                "other numbers of loaders for validate; expected 1, as rank 0 has; got 2"));
+}
+
 class OwnEvaluationData : public ::testing::TestWithParam<std::tuple<const char*, const char*, int>> {};
 
 TEST_P(OwnEvaluationData, ARankWithoutBatchesTakesPart) {

@@ -179,16 +179,22 @@ TEST_F(LrFinderTest, NeitherDoesOneWithMasterWeights) {
 }
 
 struct WideningImpl final : testing::HungryImpl {
+  at::Tensor bias() { return net->parameters().back(); }
+  void on_train_epoch_start(TrainContext& context) override {
+    if (context.current_epoch() > 0) bias().set_requires_grad(false);
+  }
   void on_train_epoch_end(TrainContext& context) override { context.set_accumulate_grad_batches(4); }
 };
 
-TEST_F(LrFinderTest, WhatTrialsAskForOfTheNextEpochIsForgotten) {
+TEST_F(LrFinderTest, WhatHooksOfTrialsChangeIsForgotten) {
   for (const bool searches : {false, true}) {
     auto chosen = options();
     if (searches) chosen.callbacks.push_back(std::make_shared<LearningRateFinder>());
     Trainer trainer(chosen);
-    trainer.fit(std::make_shared<WideningImpl>(), data(64, 8));
+    const auto model = std::make_shared<WideningImpl>();
+    trainer.fit(model, data(64, 8));
     EXPECT_EQ(trainer.global_step(), 8) << searches;
+    EXPECT_TRUE(model->bias().requires_grad()) << searches;
   }
 }
 

@@ -177,7 +177,7 @@ void check_has_place(const FitParts& fit, bool in_hook) {
       fit.checkpoints.resume_point || (in_hook && fit.progress.phase != FitPhase::kInBatch);
   if (fit.setup.stage == Stage::kFit && !fit.setup.trained.empty() && between_batches) return;
   const bool is_of_fit = fit.setup.stage == Stage::kFit;
-  if (!in_hook) {
+  if (!fit.setup.facts.is_under_way) {
     throw ConfigError("train", {.what = "save_checkpoint() saves a run as fit left it",
                                 .expected = "a call right after fit",
                                 .got = is_of_fit ? "one before fit, or after a fit that had nothing to train"
@@ -188,7 +188,7 @@ void check_has_place(const FitParts& fit, bool in_hook) {
       {.what = "a checkpoint cannot be taken here",
        .expected = "a hook of fit between batches, such as on_train_batch_end, or of its "
                    "validation",
-       .got = is_of_fit ? "a hook inside a batch" : "stage " + std::string(stage_name(fit.setup.stage))});
+       .got = is_of_fit ? "a step, or a hook inside a batch" : "stage " + std::string(stage_name(fit.setup.stage))});
 }
 
 bool is_resumed_from(const FitParts& fit, const std::filesystem::path& folder) {

@@ -30,7 +30,7 @@ DataPart part_of(Stage stage) {
 }
 
 void require(const LoaderList& loaders, Stage stage) {
-  if (!loaders.empty()) return;
+  if (!loaders.empty() && std::ranges::count(loaders, nullptr) == 0) return;
   throw ConfigError("train", {.what = "there is no loader for " + std::string(stage_name(stage)),
                               .expected = "a loader, or a data module that overrides it",
                               .got = "none"});

@@ -1,11 +1,14 @@
 #include "train/loops/evaluation_loop.h"
 
 #include <algorithm>
+#include <cstring>
 #include <optional>
+#include <ranges>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
 #include <lockstep/torch.h>
 
@@ -288,24 +291,43 @@ std::pair<BatchLimit, std::string_view> limit_of(const TrainerOptions& options, 
   return {options.limit_val_batches, is_overfit ? "overfit_batches" : "limit_val_batches"};
 }
 
-// What a rank has of each loader: its number of batches, and whether that is of a stream.
-at::Tensor own_counts(const RunSetup& setup, const LoaderList& loaders) {
-  const auto counts = at::empty({2, static_cast<std::int64_t>(loaders.size())}, at::kLong);
-  auto rows = counts.accessor<std::int64_t, 2>();
-  for (std::size_t i = 0; i < loaders.size(); ++i) {
-    const auto column = static_cast<std::int64_t>(i);
-    rows[0][column] = loaders[i]->num_batches(setup.shard(/*pad=*/false));
-    rows[1][column] = loaders[i]->num_samples() == kUnknownLength;
-  }
+// What a rank has of a loader.
+struct LoaderCount {
+  std::int64_t batches;
+  std::int64_t is_stream;
+};
+using LoaderCounts = std::vector<LoaderCount>;
+
+LoaderCounts own_counts(const RunSetup& setup, const LoaderList& loaders) {
+  LoaderCounts counts;
+  for (const auto& loader : loaders)
+    counts.push_back({.batches = loader->num_batches(setup.shard(/*pad=*/false)),
+                      .is_stream = loader->num_samples() == kUnknownLength});
   return counts;
 }
 
-// The same of all ranks: {rank, number or kind, loader}.
-at::Tensor all_counts(const RunSetup& setup, const LoaderList& loaders) {
+[[noreturn]] void refuse_other_loaders(Stage stage, std::size_t expected, std::size_t got, std::size_t rank) {
+  throw ConfigError("train",
+                    {.what = "the ranks have other numbers of loaders for " + std::string(stage_name(stage)),
+                     .expected = std::to_string(expected) + ", as rank 0 has",
+                     .got = std::to_string(got),
+                     .where = "rank " + std::to_string(rank)});
+}
+
+// By rank. Collective.
+std::vector<LoaderCounts> all_counts(const RunSetup& setup, const LoaderList& loaders, Stage stage) {
   const auto own = own_counts(setup, loaders);
-  if (setup.communicator().size() == 1 || loaders.empty()) return own.unsqueeze(0);
-  const auto all = at::empty({setup.communicator().size(), own.size(0), own.size(1)}, at::kLong);
-  setup.communicator().all_gather(all, own.unsqueeze(0));
+  if (setup.communicator().size() == 1) return {own};
+  const auto* const bytes = reinterpret_cast<const char*>(own.data());
+  const auto gathered = setup.communicator().all_gather_bytes({bytes, own.size() * sizeof(LoaderCount)});
+  std::vector<LoaderCounts> all;
+  for (const auto& text : gathered) {
+    const auto count = text.size() / sizeof(LoaderCount);
+    const auto expected = gathered.front().size() / sizeof(LoaderCount);
+    if (count != expected) refuse_other_loaders(stage, expected, count, all.size());
+    auto& of_rank = all.emplace_back(count);
+    if (count > 0) std::memcpy(of_rank.data(), text.data(), text.size());
+  }
   return all;
 }
 
@@ -315,19 +337,19 @@ EvaluationLimits evaluation_limits(const RunSetup& setup, const LoaderList& load
                                    std::int64_t at_most) {
   EvaluationLimits limits;
   const auto [option, name] = limit_of(setup.options, stage);
-  const auto counts = all_counts(setup, loaders);
-  const auto fewest = counts.amin(0), most = counts.amax(0);
-  const auto rank = setup.communicator().size() == 1 ? 0 : setup.communicator().rank();
-  for (std::int64_t i = 0; i < static_cast<std::int64_t>(loaders.size()); ++i) {
-    const auto most_of_any = most[0][i].item<std::int64_t>();
+  const auto counts = all_counts(setup, loaders, stage);
+  const auto rank = static_cast<std::size_t>(counts.size() == 1 ? 0 : setup.communicator().rank());
+  for (std::size_t i = 0; i < loaders.size(); ++i) {
+    const auto batches = [i](const LoaderCounts& of_rank) { return of_rank[i].batches; };
+    const auto [fewest, most] = std::ranges::minmax(counts | std::views::transform(batches));
     // All ranks use the same count, so that they refuse the same limits.
-    const auto limit = std::min(option.apply(most_of_any, name), at_most);
-    const auto limited = [&](const at::Tensor& count) { return std::min(count.item<std::int64_t>(), limit); };
-    limits.loaders.push_back({.batches = limited(counts[rank][0][i]),
-                              .fewest = limited(fewest[0][i]),
-                              .most = limited(most[0][i]),
-                              .is_known = most[1][i].item<std::int64_t>() == 0,
-                              .has_none_anywhere = most_of_any == 0});
+    const auto limit = std::min(option.apply(most, name), at_most);
+    limits.loaders.push_back({.batches = std::min(counts[rank][i].batches, limit),
+                              .fewest = std::min(fewest, limit),
+                              .most = std::min(most, limit),
+                              .is_known = std::ranges::none_of(
+                                  counts, [i](const auto& of_rank) { return of_rank[i].is_stream != 0; }),
+                              .has_none_anywhere = most == 0});
     limits.is_empty = limits.is_empty && limit == 0;
   }
   return limits;

@@ -20,7 +20,7 @@ StateTree weights_of(const RunSetup& setup) {
 
 }  // namespace
 
-RunSnapshot::RunSnapshot(const RunSetup& setup, const RunData& data)
+RunSnapshot::RunSnapshot(RunSetup& setup, const RunData& data)
     : setup_(setup),
       data_(data),
       weights_(weights_of(setup)),
@@ -30,11 +30,13 @@ RunSnapshot::RunSnapshot(const RunSetup& setup, const RunData& data)
   for (const auto& parameter : setup.module->parameters()) {
     const auto& gradient = parameter.grad();
     gradients_.emplace_back(parameter, gradient.defined() ? gradient.clone() : gradient);
+    requires_grad_.emplace_back(parameter, parameter.requires_grad());
   }
   for (const auto& module : setup.module->modules())
     training_flags_.emplace_back(module.get(), module->is_training());
   for (const auto& one : setup.optimizers) {
     optimizers_.push_back(state_of(*one.optimizer).clone());
+    schedules_.push_back(one.lr_scheduler);
     schedulers_.push_back(one.scheduler ? state_of(*one.scheduler) : StateTree());
   }
   if (data.module) data_module_ = data.module->state().clone();
@@ -44,10 +46,16 @@ void RunSnapshot::restore() const {
   setup_.strategy->load_module(*setup_.module, weights_, /*strict=*/true);
   for (const auto& [parameter, gradient] : gradients_)
     parameter.mutable_grad() = gradient.defined() ? gradient.clone() : gradient;
+  for (const auto& [parameter, requires_grad] : requires_grad_) parameter.set_requires_grad(requires_grad);
   // Parents come before their children, so a child's own flag is set last and stays.
   for (const auto& [module, training] : training_flags_) module->train(training);
   for (std::size_t i = 0; i < optimizers_.size(); ++i) {
-    const auto& one = setup_.optimizers[i];
+    auto& one = setup_.optimizers[i];
+    one.lr_scheduler = schedules_[i];
+    // A hook may have put another one in its place.
+    const bool is_scheduled = one.scheduler && one.lr_scheduler;
+    one.scheduler =
+        is_scheduled ? std::make_unique<Scheduler>(one.lr_scheduler->scheduler, *one.optimizer) : nullptr;
     load_state(*one.optimizer, optimizers_[i]);
     if (one.scheduler) load_state(*one.scheduler, schedulers_[i]);
   }

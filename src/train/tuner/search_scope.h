@@ -40,22 +40,24 @@ void check_search(const RunSetup& setup, const RunData& data, const char* name, 
 /// a warning, in a fast_dev_run. Everything else is restored. Collective.
 std::optional<LrFindResult> find_learning_rate(TrainerState& state, const LrFindOptions& options);
 
-/// A copy of this rank's weights, gradients, optimizers, schedules, precision, random generators and of the
-/// state of module and data module. Borrows its arguments.
+/// A copy of this rank's weights, gradients, what is frozen, optimizers, schedules, precision, random
+/// generators and of the state of module and data module. Borrows its arguments.
 class RunSnapshot {
  public:
-  RunSnapshot(const RunSetup& setup, const RunData& data);
+  RunSnapshot(RunSetup& setup, const RunData& data);
 
   /// Restores all of it, bit for bit. Not Collective.
   void restore() const;
 
  private:
-  const RunSetup& setup_;
+  RunSetup& setup_;
   const RunData& data_;
   StateTree weights_;
   std::vector<std::pair<at::Tensor, at::Tensor>> gradients_;  // parameters, and copies of their gradients
   std::vector<std::pair<torch::nn::Module*, bool>> training_flags_;
+  std::vector<std::pair<at::Tensor, bool>> requires_grad_;
   std::vector<StateTree> optimizers_;
+  std::vector<std::optional<LRScheduler>> schedules_;
   std::vector<StateTree> schedulers_;  // as many; empty where an optimizer has none
   StateTree precision_;
   StateTree module_;

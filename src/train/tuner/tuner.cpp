@@ -9,6 +9,7 @@
 
 #include "train/callbacks/named_options.h"
 #include "train/data/data_place.h"
+#include "train/run_lifecycle.h"
 #include "train/tuner/search_scope.h"
 
 namespace lockstep {
@@ -135,6 +136,7 @@ void BatchSizeFinder::on_fit_start(TrainContext& context) {
   auto& state = SearchContext(context).state();
   if (!goes_on(state.checkpoints, "the size of batches")) {
     optimal_batch_size_ = find_batch_size(state, options_);
+    heed_new_batch_size(state.setup, state.data, state.progress);
     return;
   }
   const auto given = state.data.train->batch_size();
