@@ -7,7 +7,6 @@
 #include <lockstep/formats/checksum.h>
 
 #include "formats/checkpoint_folders.h"
-#include "formats/file_text.h"
 #include "formats/zero_checkpoint.h"
 
 namespace lockstep::detail {
@@ -68,10 +67,9 @@ void CheckpointFiles::require_apart(const std::filesystem::path& output) const {
   const auto has = [&](const auto& entry) { return is_own(folder_ / entry.first); };
   if (!is_own(folder_) && !is_own(folder_ / kManifestName) && std::ranges::none_of(manifest_.files, has))
     return;
-  throw ConfigError("checkpoint",
-                    {.what = "the file to write",
-                     .expected = "a new one, or one of another folder",
-                     .got = detail::in_quotes(output.string()) + ", which the checkpoint is made of"});
+  throw ConfigError("checkpoint", {.what = "the file to write",
+                                   .expected = "a new one, or one of another folder",
+                                   .got = "'" + output.string() + "', which the checkpoint is made of"});
 }
 
 const std::shared_ptr<const MappedFile>& CheckpointFiles::file(const std::string& name) const {
