@@ -8,7 +8,7 @@
 PRESET ?= release
 BUILD := build/$(PRESET)
 ROUNDS ?= 9
-TESTS_AT_ONCE = $$(($$(nproc) * 3 / 2))# as tests wait for half of their time: for ranks, sockets, deadlines
+TESTS_AT_ONCE = $$(($$(nproc) * 2))# as tests wait for half of their time: for ranks, sockets, deadlines
 FUZZ ?= --inputs 10000000
 
 help:  ## this list
