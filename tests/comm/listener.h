@@ -5,6 +5,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cstdint>
+#include <random>
 #include <utility>
 
 namespace lockstep::test {
@@ -34,7 +36,21 @@ class Listener {
   int port_ = 0;
 };
 
-/// A port that was free just now.
-inline int free_port() { return Listener().port(); }
+/// A port that nobody listens on, of those that Linux gives to no connection meanwhile: these begin at 32768.
+inline int free_port() {
+  std::random_device random;
+  std::uniform_int_distribution<int> any(25'001, 32'767);
+  while (true) {
+    const int port = any(random);
+    const int probe = socket(AF_INET, SOCK_STREAM, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    address.sin_port = htons(static_cast<std::uint16_t>(port));
+    const bool is_free = bind(probe, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
+    ::close(probe);
+    if (is_free) return port;
+  }
+}
 
 }  // namespace lockstep::test

@@ -4,7 +4,7 @@ import os
 import socket
 import unittest
 
-from harness import DIGITS, SOURCE, ProgramTest
+from harness import DIGITS, SOURCE, ProgramTest, free_port
 
 
 class BadInput(ProgramTest):
@@ -140,12 +140,6 @@ class BadInput(ProgramTest):
 
     def test_unknown_verb(self):
         self.assert_refused(self.digits("fitt"), 2, "fitt", "fit")
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 if __name__ == "__main__":

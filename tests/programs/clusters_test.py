@@ -1,16 +1,9 @@
 """Cluster environments of a program's own: how ranks that they tell their place are joined, and how they end."""
-import socket
 import unittest
 
-from harness import BINARY, ProgramTest
+from harness import BINARY, ProgramTest, free_port
 
 CASE = BINARY / "bin" / "cluster_case"
-
-
-def free_port():
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return taken.getsockname()[1]
 
 
 class OwnEnvironment(ProgramTest):

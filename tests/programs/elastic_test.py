@@ -7,17 +7,11 @@ import socket
 import time
 import unittest
 
-from harness import BINARY, DIGITS, PEERS_PYTHON, SOURCE, ProgramTest
+from harness import BINARY, DIGITS, PEERS_PYTHON, SOURCE, ProgramTest, free_port
 
 LOCKSTEP = BINARY / "bin" / "lockstep"
 QUICK = "last_call_timeout=1,join_timeout=20,keep_alive_interval=0.2,keep_alive_max_attempt=25"
 TOGETHER = f"{QUICK},first_call_timeout=20"  # the first round waits for all who may come
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 class Elastic(ProgramTest):

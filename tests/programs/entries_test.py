@@ -3,23 +3,16 @@ import itertools
 import os
 import resource
 import signal
-import socket
 import subprocess
 import time
 import unittest
 
-from harness import BINARY, DIGITS, SOURCE, ProgramTest
+from harness import BINARY, DIGITS, SOURCE, ProgramTest, free_port
 
 CASE = BINARY / "bin" / "entry_case"
 LOCKSTEP = BINARY / "bin" / "lockstep"
 ENTRIES = ("run", "run_fabric", "run_rank", "fabric", "trainer", "group")
 STARTS_OWN = ("run", "run_fabric", "spawn", "fabric", "trainer")
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 class EntryTest(ProgramTest):

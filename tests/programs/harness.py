@@ -3,9 +3,11 @@ import bisect
 import importlib.util
 import os
 import pathlib
+import random
 import resource
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -29,6 +31,18 @@ def use_peers(package):
     if pathlib.Path(sys.prefix).resolve() == PEERS_PYTHON.parents[1].resolve():
         sys.exit(f"build/peers lacks {package}: make it anew with tools/peers.sh")
     os.execv(PEERS_PYTHON, [str(PEERS_PYTHON), *sys.argv])
+
+
+def free_port():
+    """A port that nobody listens on, of those that Linux gives to no connection meanwhile: these begin at 32768."""
+    while True:
+        port = random.SystemRandom().randrange(25001, 32768)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+                return port
+            except OSError:
+                continue
 
 
 def is_running(pid):

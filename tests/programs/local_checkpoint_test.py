@@ -9,8 +9,8 @@ import signal
 import time
 import unittest
 
-from elastic_test import QUICK, free_port
-from harness import BINARY, DIGITS, SOURCE, ProgramTest
+from elastic_test import QUICK
+from harness import BINARY, DIGITS, SOURCE, ProgramTest, free_port
 
 LOCKSTEP = BINARY / "bin" / "lockstep"
 CASE = BINARY / "bin" / "resume_case"

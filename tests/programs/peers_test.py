@@ -2,8 +2,7 @@
 import sys
 import unittest
 
-from harness import BINARY, PEERS_PYTHON, ProgramTest
-from process_groups_test import free_port
+from harness import BINARY, PEERS_PYTHON, ProgramTest, free_port
 
 PYTHON_RANK = """
 import sys, datetime, torch, torch.distributed as dist

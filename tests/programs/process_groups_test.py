@@ -5,15 +5,9 @@ import sys
 import time
 import unittest
 
-from harness import BINARY, SOURCE, ProgramTest
+from harness import BINARY, SOURCE, ProgramTest, free_port
 
 SOON_S = 15  # a busy machine; the timeout is 30 minutes
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 class ProcessGroups(ProgramTest):

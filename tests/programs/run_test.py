@@ -4,12 +4,11 @@ import json
 import os
 import pathlib
 import signal
-import socket
 import subprocess
 import time
 import unittest
 
-from harness import BINARY, DIGITS, PEERS_PYTHON, SOURCE, ProgramTest
+from harness import BINARY, DIGITS, PEERS_PYTHON, SOURCE, ProgramTest, free_port
 
 
 class Run(ProgramTest):
@@ -167,9 +166,7 @@ class Run(ProgramTest):
                     (run / name).unlink()
 
     def test_two_nodes(self):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = str(probe.getsockname()[1])
+        port = str(free_port())
         nodes = [self.start(DIGITS, *["--trainer.max_epochs", 1, "--seed_everything", 7, "--trainer.strategy", "ddp", "--trainer.devices", 2,
                                       "--trainer.num_nodes", 2, "--trainer.strategy.timeout", "60s", "--run_dir", self.folder / f"node{node}",
                                       "--data.file", SOURCE / "data" / "digits.csv.gz", "--save_weights", self.folder / "two_nodes"],

@@ -7,9 +7,6 @@
 // take kernels of our own. `--drop-wait each` leaves out the waits of each place in the program in its turn,
 // and lists those that were not reported. `--references FOLDER` keeps what CPUs give there, for other runs of
 // the same case. `--accelerator cuda` takes a real device instead, whose waits are counted by CUPTI.
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -29,6 +26,7 @@
 #include <lockstep/lockstep.h>
 #include <lockstep/torch.h>
 
+#include "comm/listener.h"
 #include "cuda/host_waits.h"
 #include "sim/own_kernels.h"
 #include "sim/sim.h"
@@ -337,24 +335,12 @@ pid_t start_rank(const Asked& asked, const std::string& accelerator, int rank, i
   ::_exit(found.failure.empty() ? 0 : 1);
 }
 
-// A port of this machine that nobody listens at.
-int free_port() {
-  const int listener = ::socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{
-      .sin_family = AF_INET, .sin_port = 0, .sin_addr = {.s_addr = htonl(INADDR_LOOPBACK)}, .sin_zero = {}};
-  socklen_t size = sizeof address;
-  auto* const generic = reinterpret_cast<sockaddr*>(&address);
-  const bool is_found = ::bind(listener, generic, size) == 0 && ::getsockname(listener, generic, &size) == 0;
-  ::close(listener);
-  return is_found ? ntohs(address.sin_port) : 29500;
-}
-
 std::vector<json> run_ranks(Asked asked, const std::string& accelerator) {
   const auto folder = std::filesystem::temp_directory_path() / ("sim_case_" + std::to_string(::getpid()));
   asked.folder = folder / "files";
   std::filesystem::create_directories(asked.folder);
   config_of(asked);  // before there are ranks
-  const int port = free_port();
+  const int port = test::free_port();
   std::vector<pid_t> children;
   for (int rank = 0; rank < asked.world; ++rank)
     children.push_back(start_rank(asked, accelerator, rank, port, folder / std::to_string(rank)));

@@ -3,24 +3,17 @@ import concurrent.futures
 import os
 import pathlib
 import re
-import socket
 import sys
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tests" / "programs"), str(ROOT / "tools")]
 import page_blocks  # noqa: E402
-from harness import BINARY, SOURCE, ProgramTest  # noqa: E402
+from harness import BINARY, SOURCE, ProgramTest, free_port  # noqa: E402
 
 PAGES = SOURCE / "docs" / "tutorials"
 AT_ONCE = 2  # programs of two ranks
 PROGRAMS = {"002-strategies": "tutorial_002", "003-distributed-training": "tutorial_003"}
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return str(probe.getsockname()[1])
 
 
 def pattern_of(text):
@@ -91,7 +84,7 @@ class PageTest(ProgramTest):
 
     def nodes(self, folder, count, command):
         """Runs a command once for each node of a job, as the user would on each machine."""
-        meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()} if count > 1 else {}
+        meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())} if count > 1 else {}
         return self.run_all(folder, *[f"export NODE_RANK={node}; {command}" if count > 1 else command for node in range(count)], **meeting)
 
     def assert_trained(self, results, text, place):
@@ -126,7 +119,7 @@ class PageTest(ProgramTest):
 
     def run_commands(self, blocks, folder, group):
         """Runs a block of commands, or those that are to run together, and looks at the output that the page shows."""
-        port = free_port()
+        port = str(free_port())
         texts = [block.text.replace("12355", port) for block in group]
         shown = next((block for block in blocks[group[-1].number : group[-1].number + 1] if block.kind == "output"), None)
         if len(texts) > 1 or shown or "./train" not in texts[0]:

@@ -2,13 +2,17 @@
 """The strategies single_xla and xla: the demo beside the same under single_device and ddp on the CPU, what is refused, and
 lost ranks."""
 import json
+import pathlib
 import signal
-import socket
 import subprocess
+import sys
 import time
 import unittest
 
 from digits_runs import BUILD, PLUGIN, SOURCE, DigitsRuns
+
+sys.path.append(str(pathlib.Path(__file__).parents[1] / "programs"))
+from harness import free_port  # noqa: E402
 
 
 class StrategyTest(DigitsRuns):
@@ -202,9 +206,7 @@ class TestLostRank(StrategyTest):
     """Ranks that nobody watches: each has to find out by itself."""
 
     def start_ranks(self, name, world, *flags):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        port = free_port()
         ranks = []
         for rank in range(world):
             place = {"RANK": rank, "WORLD_SIZE": world, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": world, "GROUP_RANK": 0,
