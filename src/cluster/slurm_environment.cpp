@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <array>
 #include <csignal>
+#include <cstdint>
+#include <limits>
 
 #include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
@@ -153,7 +155,9 @@ void SlurmEnvironment::validate_settings(int num_devices, int num_nodes) const {
 
 std::optional<std::int64_t> SlurmEnvironment::job_id() {
   if (!cluster::is_set("SLURM_JOB_ID") || is_shell()) return std::nullopt;
-  return cluster::require_int64({.name = "SLURM_JOB_ID", .set_by = kSetBy});  // federations use all 32 bits
+  // Federations use all 32 bits.
+  constexpr auto kLargest = std::numeric_limits<std::uint32_t>::max();
+  return cluster::require_int64({.name = "SLURM_JOB_ID", .set_by = kSetBy, .max = kLargest});
 }
 
 std::optional<std::string> SlurmEnvironment::job_name() { return env::get("SLURM_JOB_NAME"); }

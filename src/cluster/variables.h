@@ -35,7 +35,7 @@ struct IntVariable {
   std::string name;
   Source set_by;
   int min = 0;
-  int max = kNoLimit;
+  std::int64_t max = kNoLimit;
   std::string_view max_name = {};  ///< what `max` stands for, such as "WORLD_SIZE - 1"
 };
 
