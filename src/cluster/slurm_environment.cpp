@@ -27,6 +27,12 @@ int read_slurm(const char* name, int fallback, int min = 0) {
   return cluster::read_int({.name = name, .set_by = kSetBy, .min = min}, fallback);
 }
 
+// Federations use all 32 bits.
+std::int64_t read_job(const char* name) {
+  constexpr auto kLargest = std::numeric_limits<std::uint32_t>::max();
+  return cluster::require_int64({.name = name, .set_by = kSetBy, .max = kLargest});
+}
+
 int require_below(const char* name, int limit, std::string_view limit_name) {
   return cluster::require_int({.name = name, .set_by = kSetBy, .max = limit - 1, .max_name = limit_name});
 }
@@ -155,9 +161,7 @@ void SlurmEnvironment::validate_settings(int num_devices, int num_nodes) const {
 
 std::optional<std::int64_t> SlurmEnvironment::job_id() {
   if (!cluster::is_set("SLURM_JOB_ID") || is_shell()) return std::nullopt;
-  // Federations use all 32 bits.
-  constexpr auto kLargest = std::numeric_limits<std::uint32_t>::max();
-  return cluster::require_int64({.name = "SLURM_JOB_ID", .set_by = kSetBy, .max = kLargest});
+  return read_job("SLURM_JOB_ID");
 }
 
 std::optional<std::string> SlurmEnvironment::job_name() { return env::get("SLURM_JOB_NAME"); }
@@ -167,7 +171,7 @@ std::optional<std::string> SlurmEnvironment::job_to_requeue() {
   if (!job) return std::nullopt;
   if (!cluster::is_set("SLURM_ARRAY_JOB_ID")) return std::to_string(*job);
   const auto part = [](const char* name) {
-    return std::to_string(cluster::require_int64({.name = name, .set_by = kSetBy}));
+    return std::to_string(read_job(name));
   };
   return part("SLURM_ARRAY_JOB_ID") + "_" + part("SLURM_ARRAY_TASK_ID");
 }

@@ -158,7 +158,8 @@ TEST(SlurmEnvironment, NamesItsJobAsScontrolDoes) {
   EXPECT_EQ(job_to_requeue({}), "42");
   EXPECT_EQ(job_to_requeue({{"SLURM_ARRAY_JOB_ID", "40"}, {"SLURM_ARRAY_TASK_ID", "2"}}), "40_2");
   EXPECT_EQ(job_to_requeue({{"SLURM_JOB_ID", ""}}), std::nullopt);
-  EXPECT_EQ(job_to_requeue({{"SLURM_JOB_ID", "4227858433"}}), "4227858433") << "of a federation's 63rd cluster";
+  EXPECT_EQ(job_to_requeue({{"SLURM_JOB_ID", "4227858433"}}), "4227858433")
+      << "of a federation's 63rd cluster";
   expect_error<ConfigError>(
       [] {
         (void)job_to_requeue({{"SLURM_ARRAY_JOB_ID", "40"}});

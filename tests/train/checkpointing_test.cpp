@@ -275,6 +275,15 @@ TEST_F(Checkpointing, RefusesInsideABatch) {
   test::expect_error<ConfigError>(
       [&] { Trainer(options({std::make_shared<SaveInBatch>()})).fit(CountingNet(), six_batches()); },
       {"inside a batch", "on_train_batch_end"});
+  struct InStepImpl final : CountingNetImpl {
+    torch::Tensor training_step(const Example& batch, StepContext& step) override {
+      step.save_checkpoint("x.ckpt");
+      return CountingNetImpl::training_step(batch, step);
+    }
+  };
+  test::expect_error<ConfigError>(
+      [&] { Trainer(options()).fit(std::make_shared<InStepImpl>(), six_batches()); },
+      {"a step, or a hook inside a batch", "on_train_batch_end"});
 }
 
 TEST_F(Checkpointing, RefusesAnotherModelByName) {

@@ -71,6 +71,12 @@ TEST_F(SetUp, NamesWhatAModuleLacks) {
   test::expect_error<ConfigError>([&] { Trainer(options()).fit(none, batches(1)); }, {"fit", "null pointer"});
   test::expect_error<ConfigError>([&] { Trainer(options()).test(none, batches(1)); },
                                   {"test", "null pointer"});
+  const std::shared_ptr<DataModule<Example>> no_data;
+  test::expect_error<ConfigError>([&] { Trainer(options()).fit(Slope(), no_data); }, {"no loader for fit"});
+  test::expect_error<ConfigError>([&] { Trainer(options()).test(Slope(), no_data); }, {"no loader for test"});
+  auto chosen = options();
+  chosen.strategy = std::shared_ptr<Strategy>();
+  test::expect_error<ConfigError>([&] { Trainer trainer(chosen); }, {"strategy", "null pointer"});
 }
 
 TEST_F(SetUp, RefusesARunOrCheckpointOfTheTrainerWithinItsOwnRun) {

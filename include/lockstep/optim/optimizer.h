@@ -116,9 +116,8 @@ class LOCKSTEP_API Optimizer {
   const std::vector<Group>& groups() const { return groups_; }
 
   /// Adds a group, the last from now on, with the settings of the first one but for the learning rate, and
-  /// returns it. Schedulers that are there already change its rate by what they change
-  /// those of other groups by; those whose rates do not depend on a group's own leave it alone. torch's
-  /// add_param_group.
+  /// returns it. Schedulers that are there already change its rate by what they change those of other groups
+  /// by; those whose rates do not depend on a group's own leave it alone. torch's add_param_group.
   /// @throws ConfigError for parameters that the constructor would not take or that it has already, and where
   /// the optimizer cannot grow; nothing has changed then
   Group& add_param_group(std::vector<NamedParameter> parameters, double lr);

@@ -122,16 +122,16 @@ class LOCKSTEP_API Callback : public Hooks {
   virtual std::string state_key() const;
   /// What it must remember to go on in another process, this rank's part of it. Not Collective.
   virtual StateTree state() const { return {}; }
-  /// Goes on from `state`, which state() gave. Also in validate, test and predict with a checkpoint, unless this
-  /// Trainer has trained itself. Not Collective. @throws CheckpointError when it does not fit
+  /// Goes on from `state`, which state() gave. Also in validate, test and predict with a checkpoint, unless
+  /// this Trainer has trained itself. Not Collective. @throws CheckpointError when it does not fit
   virtual void load_state(const StateTree& /*state*/) {}
 
   /// A checkpoint is being taken. `shared` is what it holds of all ranks together, of which rank 0's is
   /// written: `model`, `hyper_parameters` and, unless it is of the weights alone, `optimizer`,
   /// `lr_scheduler`, `loops` and `data`. Add to it, or put something else in its place. Not Collective.
   virtual void on_save_checkpoint(TrainContext&, StateTree& /*shared*/) {}
-  /// A run of fit goes on from a checkpoint that holds `shared`, on all ranks. Weights and the states of callbacks
-  /// are loaded; optimizer and schedule come next: make them here what the saved ones were.
+  /// A run of fit goes on from a checkpoint that holds `shared`, on all ranks. Weights and the states of
+  /// callbacks are loaded; optimizer and schedule come next: make them here what the saved ones were.
   virtual void on_load_checkpoint(TrainContext&, const StateTree& /*shared*/) {}
 };
 

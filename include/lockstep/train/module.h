@@ -45,8 +45,8 @@ class LOCKSTEP_API AnyModule : public torch::nn::Module, public Hooks, public An
   virtual bool strict_loading() const { return true; }
 
   /// What checkpoints keep of this rank's module beside parameters and buffers, such as counters of its own;
-  /// given back when a run goes on, and to the model that is validated, tested or asked for predictions with a
-  /// checkpoint. Lightning's on_save_checkpoint and on_load_checkpoint.
+  /// given back when a run goes on, and to the model that is validated, tested or asked for predictions with
+  /// a checkpoint. Lightning's on_save_checkpoint and on_load_checkpoint.
   virtual StateTree state() const { return {}; }
   /// Goes on from `state`, which state() gave. Not Collective.
   virtual void load_state(const StateTree& /*state*/) {}

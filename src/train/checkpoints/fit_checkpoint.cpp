@@ -183,12 +183,12 @@ void check_has_place(const FitParts& fit, bool in_hook) {
                                 .got = is_of_fit ? "one before fit, or after a fit that had nothing to train"
                                                  : "one after " + std::string(stage_name(fit.setup.stage))});
   }
-  throw ConfigError(
-      "train",
-      {.what = "a checkpoint cannot be taken here",
-       .expected = "a hook of fit between batches, such as on_train_batch_end, or of its "
-                   "validation",
-       .got = is_of_fit ? "a step, or a hook inside a batch" : "stage " + std::string(stage_name(fit.setup.stage))});
+  throw ConfigError("train",
+                    {.what = "a checkpoint cannot be taken here",
+                     .expected = "a hook of fit between batches, such as on_train_batch_end, or of its "
+                                 "validation",
+                     .got = is_of_fit ? "a step, or a hook inside a batch"
+                                      : "stage " + std::string(stage_name(fit.setup.stage))});
 }
 
 bool is_resumed_from(const FitParts& fit, const std::filesystem::path& folder) {
