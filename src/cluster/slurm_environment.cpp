@@ -40,9 +40,13 @@ int require_below(const char* name, int limit, std::string_view limit_name) {
 // Whether this is the shell of `srun --pty bash`, or of salloc where a site runs it as a step; not of `srun
 // bash -c ./program`.
 bool is_shell() {
+  constexpr std::array kOtherShells{"interactive", "csh", "dash", "fish", "ksh", "sh", "tcsh", "zsh"};
   const auto step = env::get("SLURM_STEP_ID");
-  const bool is_alone = !step || env::get("SLURM_NTASKS") == "1" || cluster::is_set("SLURM_PTY_PORT");
-  return step == kInteractiveStep || (env::get("SLURM_JOB_NAME") == "bash" && is_alone);
+  const auto job = env::get("SLURM_JOB_NAME");
+  const bool has_terminal = cluster::is_set("SLURM_PTY_PORT");
+  const bool is_alone = !step || env::get("SLURM_NTASKS") == "1" || has_terminal;
+  return step == kInteractiveStep || (job == "bash" && is_alone) ||
+         (has_terminal && std::ranges::any_of(kOtherShells, [&](const char* shell) { return job == shell; }));
 }
 
 // "2" or "2(x3)": all nodes of the step have as many. Empty where they have not, and where srun says nothing.
@@ -170,9 +174,7 @@ std::optional<std::string> SlurmEnvironment::job_to_requeue() {
   const auto job = job_id();
   if (!job) return std::nullopt;
   if (!cluster::is_set("SLURM_ARRAY_JOB_ID")) return std::to_string(*job);
-  const auto part = [](const char* name) {
-    return std::to_string(read_job(name));
-  };
+  const auto part = [](const char* name) { return std::to_string(read_job(name)); };
   return part("SLURM_ARRAY_JOB_ID") + "_" + part("SLURM_ARRAY_TASK_ID");
 }
 

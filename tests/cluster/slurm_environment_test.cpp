@@ -107,6 +107,8 @@ TEST(SlurmEnvironment, IsWhatSrunStarted) {
 TEST(SlurmEnvironment, IsNotAShellNorABatchScript) {
   EXPECT_EQ(detected({{"SLURM_JOB_NAME", "bash"}, {"SLURM_PTY_PORT", "4711"}}), "lightning");
   EXPECT_EQ(detected({{"SLURM_JOB_NAME", "bash"}, {"SLURM_NTASKS", "1"}}), "lightning");
+  for (const char* shell : {"interactive", "zsh", "sh"})
+    EXPECT_EQ(detected({{"SLURM_JOB_NAME", shell}, {"SLURM_PTY_PORT", "4711"}}), "lightning") << shell;
   EXPECT_EQ(detected({{"SLURM_JOB_NAME", "bash"}}), "slurm");  // srun bash -c ./program
   EXPECT_EQ(detected({{"SLURM_STEP_ID", "4294967290"}}), "lightning");
   ::testing::internal::CaptureStderr();
