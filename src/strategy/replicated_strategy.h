@@ -9,6 +9,7 @@
 #include <lockstep/strategy/strategy.h>
 
 #include "strategy/engine_table.h"
+#include "strategy/same_optimizer.h"
 
 namespace lockstep {
 
@@ -28,6 +29,7 @@ class ReplicatedStrategy : public Strategy {
                                              const OptimizerFactory& factory) override {
     auto& row = engines_.of(module);
     auto optimizer = Strategy::setup_optimizer(module, factory);
+    detail::require_same_optimizer(*optimizer, communicator_);
     engines_.add(row, *optimizer);
     return optimizer;
   }

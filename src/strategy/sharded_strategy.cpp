@@ -17,6 +17,7 @@
 
 #include "strategy/engine_table.h"
 #include "strategy/module_parameters.h"
+#include "strategy/same_optimizer.h"
 
 namespace lockstep::detail {
 namespace {
@@ -259,6 +260,7 @@ std::unique_ptr<Optimizer> ShardedStrategy::setup_optimizer(torch::nn::Module& m
   auto& row = sharded_.of(module);
   auto optimizer = factory.create(row.engine->parameters(), row.engine->exchange());
   refuse_whole_tensors(*optimizer);
+  detail::require_same_optimizer(*optimizer, communicator_);
   row.engine->offload_state(*optimizer);
   finished_.erase(optimizer.get());
   follow(*optimizer, row.engine);

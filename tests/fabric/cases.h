@@ -76,6 +76,7 @@ void properties(ls::Fabric& fabric);
 void collectives(ls::Fabric& fabric);
 void rank_zero_first(ls::Fabric& fabric);
 void setup_forms(ls::Fabric& fabric);
+void optimizers_of_ranks_differ(ls::Fabric& fabric);
 void deferred_models(ls::Fabric& fabric);
 void models_come_and_go(ls::Fabric& fabric);
 void equals_one_process(ls::Fabric& fabric);

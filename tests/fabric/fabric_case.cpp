@@ -14,6 +14,7 @@ const std::map<std::string, void (*)(ls::Fabric&)> kCases{
     {"collectives", collectives},
     {"rank_zero_first", rank_zero_first},
     {"setup_forms", setup_forms},
+    {"optimizers_of_ranks_differ", optimizers_of_ranks_differ},
     {"deferred_models", deferred_models},
     {"models_come_and_go", models_come_and_go},
     {"equals_one_process", equals_one_process},

@@ -43,6 +43,19 @@ void setup_forms(ls::Fabric& fabric) {
   require_error([&] { fabric.setup(std::shared_ptr<NetImpl>()); }, "null");
 }
 
+// Ranks that step with other settings would part in silence.
+void optimizers_of_ranks_differ(ls::Fabric& fabric) {
+  if (fabric.world_size() == 1) return;
+  const bool is_other = fabric.global_rank() == 1;
+  const auto refused = [&](const ls::OptimizerFactory& factory, const std::string& setting) {
+    require_error([&] { fabric.setup(Net(), factory); }, "optimizers differ");
+    require_error([&] { fabric.setup(Net(), factory); }, setting);
+  };
+  refused(ls::SGD{.lr = is_other ? 0.2 : 0.1}, "lr 0.2");
+  refused(ls::AdamW{.weight_decay = is_other ? 0.5 : 0.0}, "weight_decay 0.5");
+  refused(is_other ? ls::OptimizerFactory(ls::Adam{}) : ls::OptimizerFactory(ls::AdamW{}), "Adam on rank 1");
+}
+
 // Under a strategy that shards, what is built there has no memory until it is set up.
 void deferred_models(ls::Fabric& fabric) {
   torch::manual_seed(4);
