@@ -78,6 +78,8 @@ class LineOutlet {
   void cut();
   /// As the function of Outlet.
   void flush_within(std::chrono::milliseconds patience) { out_.flush_within(patience); }
+  /// The descriptor of its timer.
+  int timer() const { return timer_.get(); }
 
  private:
   void put(std::string_view part);
@@ -118,6 +120,11 @@ class OutputRelay final : public RankObserver {
   void become_output_of(int local_rank) const;
   /// Closes the writing ends in this process; to be called once all ranks exist.
   void close_writers();
+
+  /// After a run that has succeeded: where processes that its ranks have left running can still write, a
+  /// process of its own goes on reading until they have ended, for files, terminals and regular files. What
+  /// would go into a pipe is dropped, so that its reader need not wait for them.
+  void leave_reader_for_writers();
 
   void add_to(std::vector<pollfd>& watched) const override;
   void look() override;

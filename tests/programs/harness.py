@@ -143,6 +143,13 @@ class ProgramTest(unittest.TestCase):
             self.assertLess(time.monotonic(), end, f"{names} did not come")
             time.sleep(0.02)
 
+    def wait_until(self, holds, deadline_s=100):
+        """Until a function returns what is true."""
+        end = time.monotonic() + deadline_s
+        while not holds():
+            self.assertLess(time.monotonic(), end, "it did not become true")
+            time.sleep(0.02)
+
     def assert_ended(self, pids, deadline_s=5):
         """These processes end in time; a name stands for the file that holds the number."""
         pids = [int(pid if str(pid).isdigit() else (self.folder / pid).read_text()) for pid in pids]
