@@ -1,5 +1,6 @@
 #include <lockstep/cluster/torch_environments.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 
@@ -139,7 +140,10 @@ void find_out_local_place(RankPlace& place) {
          .set_by = kWhoever,
          .max = most,
          .max_name = place.local_world_size ? "LOCAL_WORLD_SIZE - 1" : "WORLD_SIZE - 1"});
-  place.node_rank = read_node_rank(is_one_machine || cluster::is_set("LOCAL_RANK") ? 0 : place.global_rank);
+  // Ranks are numbered node by node. Where nobody tells how many a node has, its first one stands for it.
+  place.node_rank =
+      read_node_rank(place.local_world_size ? place.global_rank / *place.local_world_size
+                                            : std::max(place.global_rank - place.local_rank, 0));
 }
 
 RankPlace read_env_place() {

@@ -176,6 +176,7 @@ TEST(EnvEnvironment, KnowsWhichRanksShareAMachine) {
       {{{"MASTER_ADDR", "head"}}, 0, 3, std::nullopt},
       {{{"MASTER_ADDR", "head"}, {"NODE_RANK", "1"}, {"LOCAL_RANK", "1"}}, 1, 1, std::nullopt},
       {{{"MASTER_ADDR", "head"}, {"LOCAL_RANK", "3"}}, 3, 0, std::nullopt},
+      {{{"MASTER_ADDR", "head"}, {"LOCAL_RANK", "1"}, {"LOCAL_WORLD_SIZE", "2"}}, 1, 1, 2},
   };
   for (const auto& row : rows) {
     auto variables = row.variables;
