@@ -161,6 +161,41 @@ TEST_F(LoggedMetrics, OfAnEpochHookTakeThePlacesOfThoseOfSteps) {
   EXPECT_EQ(rest_of(twice, "epoch end"), Values(whole.begin() + 3, whole.end()));
 }
 
+// What hooks see of the epoch at its end, as Lightning's do.
+struct AtEnd final : Callback {
+  void on_validation_epoch_end(TrainContext& context) override { look("validation epoch", context); }
+  void on_validation_end(TrainContext& context) override { look("validation", context); }
+  void on_train_epoch_end(TrainContext& context) override { look("epoch", context); }
+  void look(const std::string& hook, TrainContext& context) {
+    auto seen = hook + " " + std::to_string(context.current_epoch());
+    for (const auto& [name, value] : context.callback_metrics())
+      seen += " " + name + "=" + std::to_string(static_cast<int>(value));
+    all.push_back(seen);
+  }
+  std::vector<std::string> all;
+};
+
+// Numbers and a metric, of the epoch's number.
+struct OfEpochImpl final : MeasuredImpl {
+  torch::Tensor training_step(const Example& batch, StepContext& step) override {
+    step.log("loss", 10 * step.current_epoch(), {.on_step = false, .on_epoch = true});
+    return (weight * norm->forward(batch.data)).pow(2).sum();
+  }
+  void validation_step(const Example&, StepContext& step) override {
+    validated.update(torch::tensor(static_cast<float>(step.current_epoch())));
+    step.log("sum", validated);
+    step.log("val", step.current_epoch());
+  }
+};
+
+TEST_F(LoggedMetrics, AreShownToHooksOfTheEpochsEnd) {
+  const auto seen = std::make_shared<AtEnd>();
+  Trainer(options({seen})).fit(std::make_shared<OfEpochImpl>(), numbers(8), numbers(6));
+  EXPECT_THAT(seen->all, ElementsAre("validation epoch 0 sum=0 val=0", "validation 0 sum=0 val=0",
+                                     "epoch 0 loss=0 sum=0 val=0", "validation epoch 1 loss=0 sum=3 val=1",
+                                     "validation 1 loss=0 sum=3 val=1", "epoch 1 loss=10 sum=3 val=1"));
+}
+
 TEST_F(LoggedMetrics, GiveLoggersNoEmptyRows) {
   EXPECT_FALSE(whole_run().empty());
   EXPECT_EQ(rows_->empty_rows, 0);

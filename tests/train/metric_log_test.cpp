@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <initializer_list>
+#include <map>
 
 #include <lockstep/base/error.h>
 #include <lockstep/metrics/aggregation.h>
@@ -382,6 +383,53 @@ TEST(MetricLogRanks, MetricsAreOfAllRanks) {
       mean.update(torch::tensor(4.0 * communicator.rank()));
     log.log("mean", mean, {});
     EXPECT_EQ(log.finish_epoch(communicator), (MetricRow{{"mean", 3.0}}));
+  });
+}
+
+// Counts how often it is worked out.
+struct CountedSum final : metrics::Metric {
+  CountedSum() : Metric("CountedSum") {}
+  void update(double value) { update_states({at::scalar_tensor(value, at::kDouble)}); }
+  at::Tensor compute() const override {
+    ++computed;
+    return value(sum);
+  }
+  StateId sum = add_state("sum", at::zeros({}, at::kDouble), metrics::StateReduction::kSum);
+  mutable int computed = 0;
+};
+
+TEST(MetricLogRanks, AnEpochIsShownBeforeItIsFinished) {
+  testing::run_ranks(2, [](const Communicator& communicator) {
+    MetricBoard board;
+    MetricLog log(board);
+    const bool first = communicator.rank() == 0;
+    CountedSum kept, changed;
+    log.set_scope(kEvalStepLog);
+    log.set_batch_size(first ? 1 : 3);
+    log.log("loss", first ? 2.0 : 6.0, {.prog_bar = true, .sync_dist = true});
+    if (first) log.log("of_rank_0", 1.0, {.sync_dist = true});
+    log.log("own", communicator.rank(), {});
+    for (auto* metric : {&kept, &changed}) metric->update(1.0 + communicator.rank());
+    log.log("kept", kept, {});
+    log.log("changed", changed, {});
+    for (int i = 0; i < 2; ++i) log.show_epoch(communicator);
+    const double own = communicator.rank();
+    EXPECT_EQ(board.callback,
+              (Metrics{{"changed", 3}, {"kept", 3}, {"loss", 5}, {"of_rank_0", 1}, {"own", own}}));
+    EXPECT_EQ(board.progress_bar, (Metrics{{"loss", 5}}));
+    EXPECT_FALSE(kept.is_synced());
+    EXPECT_EQ(kept.compute().item<double>(), 1.0 + own);
+
+    log.set_scope(kEpochLog);
+    log.log("loss", 7.0, {.prog_bar = true, .sync_dist = true});
+    if (!first) changed.update(4);
+    const int computed = kept.computed;
+    const auto row = log.finish_epoch(communicator);
+    EXPECT_EQ(std::map(row.begin(), row.end()),
+              (std::map<std::string, double>{
+                  {"changed", 7}, {"kept", 3}, {"loss", 7}, {"of_rank_0", 1}, {"own", own}}));
+    EXPECT_EQ(kept.computed, computed) << "nothing has changed since";
+    EXPECT_EQ(kept.update_count(), 0);
   });
 }
 

@@ -42,6 +42,10 @@ bool belongs_to(const std::string& name, std::size_t loader, std::size_t num_loa
          name.ends_with(loader_suffix(static_cast<std::int64_t>(loader)));
 }
 
+double mean_or_total(ReduceFx reduce_fx, const Scalar& accumulated, double weight) {
+  return accumulated.value() / (reduce_fx == ReduceFx::kMean ? weight : 1);
+}
+
 void set_value(MetricRow& row, const std::string& name, double value) {
   const auto known = std::ranges::find(row, name, &MetricRow::value_type::first);
   if (known == row.end()) return void(row.emplace_back(name, value));
@@ -199,20 +203,24 @@ void MetricLog::sync_step_values(const Communicator& communicator) {
     Entry* entry = find(part.name, part.of_epoch_hook);
     if (entry == nullptr) entry = &adopt(part);
     if (!entry->on_step || !entry->options.sync_dist) continue;
-    entry->step_value = part.reduce_fx == ReduceFx::kMean ? part.value / part.weight : part.value;
+    entry->step_value = mean_or_total(part.reduce_fx, part.value, part.weight);
     entry->has_step_value = entry->is_synced = true;
     publish(*entry, entry->step_name, entry->step_value);
   }
 }
 
-// A rank that had no batch, or logged no such metric, takes part with what the others have logged.
-void MetricLog::merge_epoch(const Communicator& communicator) {
+std::vector<MetricPart> MetricLog::parts_of_epoch() const {
   std::vector<MetricPart> own;
   for (const Entry& entry : entries_) {
     if (entry.on_epoch && entry.options.sync_dist)
       own.push_back(part_of(entry, entry.accumulated, entry.weight));
   }
-  for (const auto& part : merge_parts(communicator, own)) {
+  return own;
+}
+
+// A rank that had no batch, or logged no such metric, takes part with what the others have logged.
+void MetricLog::merge_epoch(const Communicator& communicator) {
+  for (const auto& part : merge_parts(communicator, parts_of_epoch())) {
     Entry* entry = find(part.name, part.of_epoch_hook);
     if (entry == nullptr) entry = &adopt(part);
     entry->accumulated = part.value;
@@ -232,26 +240,50 @@ MetricPart MetricLog::part_of(const Entry& entry, double value, double weight) {
           .weight = weight};
 }
 
-// Creates the entry that this rank would have if it had logged the metric. Its first call of log() may have
-// other options, since those of the other rank are not known as they were asked.
-MetricLog::Entry& MetricLog::adopt(const MetricPart& part) {
+// The entry that this rank would have if it had logged the metric. Its first call of log() may have other
+// options, since those of the other rank are not known as they were asked.
+MetricLog::Entry MetricLog::adopted(const MetricPart& part) {
   const LogOptions options{
       .prog_bar = part.prog_bar, .logger = part.logger, .reduce_fx = part.reduce_fx, .sync_dist = true};
-  Entry& entry = entries_.emplace_back(make_entry(part.name, options, part.on_step, part.on_epoch));
+  Entry entry = make_entry(part.name, options, part.on_step, part.on_epoch);
   entry.of_epoch_hook = part.of_epoch_hook;
   entry.is_adopted = true;
   return entry;
 }
 
+MetricLog::Entry& MetricLog::adopt(const MetricPart& part) { return entries_.emplace_back(adopted(part)); }
+
+// So that they take the places of others of their names.
+void MetricLog::put_epoch_hooks_last() {
+  std::ranges::stable_partition(entries_, [](const Entry& entry) { return !entry.of_epoch_hook; });
+}
+
+void MetricLog::show_epoch(const Communicator& communicator) {
+  put_epoch_hooks_last();
+  const bool is_alone = communicator.size() == 1;
+  for (const Entry& entry : entries_) {
+    if (entry.on_epoch && (is_alone || !entry.options.sync_dist))
+      publish(entry, entry.epoch_name,
+              mean_or_total(entry.options.reduce_fx, entry.accumulated, entry.weight));
+  }
+  if (!is_alone) {
+    for (const auto& part : merge_parts(communicator, parts_of_epoch())) {
+      const Entry entry = adopted(part);
+      publish(entry, entry.epoch_name, mean_or_total(part.reduce_fx, part.value, part.weight));
+    }
+  }
+  keep_values(metrics_, communicator);
+  for (const auto& logged : metrics_)
+    if (logged.value_updates) publish(logged, *logged.value);
+}
+
 MetricRow MetricLog::finish_epoch(const Communicator& communicator) {
   if (communicator.size() > 1) merge_epoch(communicator);
-  // Those of the epoch's hooks come last, so that they take the places of others of their names.
-  std::ranges::stable_partition(entries_, [](const Entry& entry) { return !entry.of_epoch_hook; });
+  put_epoch_hooks_last();
   MetricRow row;
   for (const Entry& entry : entries_) {
     if (!entry.on_epoch) continue;
-    const bool mean = entry.options.reduce_fx == ReduceFx::kMean;
-    const double value = entry.accumulated.value() / (mean ? entry.weight : 1);
+    const double value = mean_or_total(entry.options.reduce_fx, entry.accumulated, entry.weight);
     publish(entry, entry.epoch_name, value);
     if (entry.options.logger) set_value(row, entry.epoch_name, value);
   }
@@ -267,8 +299,7 @@ void MetricLog::finish_metrics(const Communicator& communicator, MetricRow& row)
     const auto found = values.find(logged.name);
     if (found == values.end()) continue;
     const auto& [name, value] = *found;
-    show(name, value);
-    if (logged.options.prog_bar) board_.progress_bar.set(name, value);
+    publish(logged, value);
     if (logged.options.logger) row.emplace_back(name, value);
   }
   metrics_.clear();
@@ -304,6 +335,11 @@ void MetricLog::show(const std::string& name, const Scalar& value) {
     board_.measured.insert_or_assign(name, board_.validation);
   else if (!board_.measured.empty())
     board_.measured.erase(name);
+}
+
+void MetricLog::publish(const LoggedMetric& logged, double value) {
+  show(logged.name, value);
+  if (logged.options.prog_bar) board_.progress_bar.set(logged.name, value);
 }
 
 void MetricLog::publish(const Entry& entry, const std::string& forked_name, const Scalar& value) {

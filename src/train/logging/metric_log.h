@@ -33,19 +33,22 @@ struct LoggedMetric {
   metrics::Metric* metric;  ///< borrowed, or `saved`
   LogOptions options;
   std::shared_ptr<metrics::detail::SavedMetric> saved = {};
-  std::optional<double> value = {};  ///< over all ranks, when the checkpoint was taken
+  std::optional<double> value = {};  ///< over all ranks, as keep_values() found it, or the checkpoint has it
+  std::optional<std::int64_t> value_updates = {};  ///< of the metric when keep_values() found it
 
   bool is_here() const { return saved == nullptr; }
+  bool is_unchanged() const { return value_updates == metric->update_count(); }
 };
 
-/// Computes the value of each metric over all ranks, and resets them. A metric that no rank has logged since
-/// the checkpoint was loaded has the value that the checkpoint holds, or none. Collective.
+/// Computes the value of each metric over all ranks, unless keep_values() has and no rank has updated it
+/// since, and resets them. A metric that no rank has logged since the checkpoint was loaded has the value
+/// that the checkpoint holds, or none. Collective.
 /// @throws ConfigError on all ranks where one of them lacks a metric that others have, or a metric has more
 /// than one number
 std::map<std::string, double> finish_metrics(const std::vector<LoggedMetric>& logged,
                                              const Communicator& communicator);
 
-/// Sets `value` of each metric that all ranks have, for a checkpoint. Collective.
+/// Sets `value` of each metric that all ranks have, which goes on as it was. Collective.
 LOCKSTEP_API void keep_values(std::vector<LoggedMetric>& logged, const Communicator& communicator);
 
 /// Adds the state of a metric object to `tree`, without its name and options.
@@ -179,6 +182,8 @@ class LOCKSTEP_API MetricLog {
   /// Reduces the latest step values over ranks where sync_dist asks for it, each once and over those ranks
   /// that have a new one; all ranks have it then. Collective.
   void sync_step_values(const Communicator& communicator);
+  /// Shows on the board what finish_epoch() would give now, for hooks of the epoch's end. Collective.
+  void show_epoch(const Communicator& communicator);
   /// Reduces the epoch's values, over ranks where sync_dist asks for it, and forgets them. Collective.
   MetricRow finish_epoch(const Communicator& communicator);
   /// Ends one of several loaders: replaces its metric objects by their values for the end of the epoch, and
@@ -232,10 +237,14 @@ class LOCKSTEP_API MetricLog {
   Entry* find(std::string_view name, bool of_epoch_hook);
   Entry& entry_of(std::string_view name, LogOptions options);
   static MetricPart part_of(const Entry& entry, double value, double weight);
+  std::vector<MetricPart> parts_of_epoch() const;
+  static Entry adopted(const MetricPart& part);
   Entry& adopt(const MetricPart& part);
+  void put_epoch_hooks_last();
   void merge_epoch(const Communicator& communicator);
   void warn_if_counted_twice(const std::string& name, const metrics::Metric& metric);
   void finish_metrics(const Communicator& communicator, MetricRow& row);
+  void publish(const LoggedMetric& logged, double value);
   void publish(const Entry& entry, const std::string& forked_name, const Scalar& value);
   void show(const std::string& name, const Scalar& value);
 

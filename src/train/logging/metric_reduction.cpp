@@ -19,10 +19,12 @@ namespace {
 
 using metrics::detail::SavedMetric;
 
-// The ranks that have a metric, and those on which it is an object rather than the state from a checkpoint.
+// The ranks that have a metric, those on which it is an object rather than the state from a checkpoint, and
+// those on which nothing has changed since its value was worked out.
 struct Holders {
   std::set<int> all;
   std::set<int> here;
+  std::set<int> unchanged;
 
   bool has_value_to_tell(int world_size) const { return static_cast<int>(here.size()) < world_size; }
 };
@@ -39,7 +41,10 @@ MetricsByName by_name(const std::vector<LoggedMetric>& logged) {
 // Exchanges the names of metrics, each preceded by a flag and ended by a zero byte.
 HoldersByName find_holders(const MetricsByName& own, const Communicator& communicator) {
   std::string bytes;
-  for (const auto& [name, logged] : own) bytes.append(1, logged->is_here() ? '1' : '0').append(name) += '\0';
+  for (const auto& [name, logged] : own) {
+    const char kind = !logged->is_here() ? '0' : logged->is_unchanged() ? '2' : '1';
+    bytes.append(1, kind).append(name) += '\0';
+  }
   HoldersByName holders;
   const auto of_ranks = communicator.all_gather_bytes(bytes);
   for (int rank = 0; rank < static_cast<int>(of_ranks.size()); ++rank) {
@@ -48,7 +53,8 @@ HoldersByName find_holders(const MetricsByName& own, const Communicator& communi
       const auto end = left.find('\0');
       auto& found = holders[std::string(left.substr(1, end - 1))];
       found.all.insert(rank);
-      if (left.front() == '1') found.here.insert(rank);
+      if (left.front() != '0') found.here.insert(rank);
+      if (left.front() == '2') found.unchanged.insert(rank);
       left.remove_prefix(end + 1);
     }
   }
@@ -104,12 +110,12 @@ double value_on_all(const LoggedMetric& logged, const Holders& holders, const Co
   return told.item<double>();
 }
 
-// NaN where the metric was logged before it had a value.
-double value_so_far(const LoggedMetric& logged) try {
+// None where the metric was logged before it had a value, and where that is more than a number.
+std::optional<double> value_so_far(const LoggedMetric& logged) try {
   const auto value = logged.metric->compute();
-  return value.numel() == 1 ? value.item<double>() : std::numeric_limits<double>::quiet_NaN();
+  return value.numel() == 1 ? std::optional(value.item<double>()) : std::nullopt;
 } catch (const std::exception&) {
-  return std::numeric_limits<double>::quiet_NaN();
+  return std::nullopt;
 }
 
 }  // namespace
@@ -119,7 +125,10 @@ std::map<std::string, double> finish_metrics(const std::vector<LoggedMetric>& lo
   const auto own = by_name(logged);
   const auto holders = find_holders(own, communicator);
   require_on_all(holders, communicator);
-  const auto here = computable(own, holders, communicator.size());
+  auto here = computable(own, holders, communicator.size());
+  std::erase_if(here, [&](const auto& each) {
+    return static_cast<int>(holders.at(each.first).unchanged.size()) == communicator.size();
+  });
   sync_all(here, communicator);
   std::map<std::string, double> values;
   for (const auto& [name, each] : own) {
@@ -139,16 +148,21 @@ void keep_values(std::vector<LoggedMetric>& logged, const Communicator& communic
   const auto holders = find_holders(own, communicator);
   const auto here = computable(own, holders, communicator.size());
   sync_all(here, communicator);
-  for (auto& each : logged) {
-    if (here.contains(each.name)) each.value.reset();
-  }
   std::map<std::string, double> values;
-  for (const auto& [name, each] : here)
-    values[name] = value_on_all(*each, holders.at(name), communicator, value_so_far);
+  std::set<std::string> computed;
+  for (const auto& [name, each] : here) {
+    values[name] = value_on_all(*each, holders.at(name), communicator, [&](const LoggedMetric& metric) {
+      const auto value = value_so_far(metric);
+      if (value) computed.insert(metric.name);
+      return value.value_or(std::numeric_limits<double>::quiet_NaN());
+    });
+  }
   for (auto& each : logged) {
-    if (!values.contains(each.name)) continue;
+    if (!here.contains(each.name)) continue;
     each.value = values.at(each.name);
     if (each.metric->is_synced()) each.metric->unsync();  // one object may have two names
+    each.value_updates.reset();
+    if (computed.contains(each.name)) each.value_updates = each.metric->update_count();
   }
 }
 

@@ -164,7 +164,10 @@ void FitLoop::run_epoch() {
 // reduced.
 void FitLoop::end_epoch() {
   auto& progress = state_.progress;
-  if (progress.phase < FitPhase::kEpochEnd) call_epoch_end(/*monitors=*/false, FitPhase::kEpochEnd);
+  if (progress.phase < FitPhase::kEpochEnd) {
+    state_.log.train.show_epoch(state_.setup.communicator());
+    call_epoch_end(/*monitors=*/false, FitPhase::kEpochEnd);
+  }
   if (progress.phase != FitPhase::kEpochEnd) return;
   state_.log.train.sync_step_values(state_.setup.communicator());
   state_.log.write_metrics(state_.log.train.finish_epoch(state_.setup.communicator()), progress.epoch,
