@@ -117,7 +117,7 @@ int main(int argc, char** argv) {
   try {
     std::vector<std::string> words(argv + 1, argv + argc);
     for (const auto* verb : app.get_subcommands({})) separate_empty_values(*verb, words);
-    drop_dashes_before_program(*running, words);
+    for (const auto* verb : {running, scripting}) drop_dashes_before_program(*verb, words);
     std::ranges::reverse(words);  // as CLI11 takes them
     app.parse(std::move(words));
   } catch (const CLI::ParseError& error) {

@@ -336,6 +336,8 @@ touch ready_0; while [ ! -e go ]; do sleep 0.01; done""")
 
     def test_the_program_may_come_behind_two_dashes(self):
         self.assertEqual(self.succeed(1, "--", "echo", "--", "-x").out, "-- -x\n")
+        script = self.run_program(LOCKSTEP, "slurm-script", "--nodes", 2, "--", "./train", "--", "-x")
+        self.assertIn("./train -- -x\n", script.out, script)
 
     def test_a_bus_error_is_told_with_its_usual_cause(self):
         result = self.ranks(1, self.script("kill -BUS $$"))
