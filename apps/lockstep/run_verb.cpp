@@ -1,6 +1,7 @@
 #include "run_verb.h"
 
 #include <algorithm>
+#include <random>
 
 #include <lockstep/base/env.h>
 #include <lockstep/launch/launch.h>
@@ -66,7 +67,21 @@ void check_place(const lockstep::ProgramOptions& options) {
 }
 
 // It becomes part of a folder's name, and of a job without a token it is the key.
-std::string job_name_of(const RunFlags& flags) {
+// Version 4 of RFC 9562.
+std::string random_uuid() {
+  std::random_device random;
+  std::string text = "xxxxxxxx-xxxx-4xxx-yxxx-xxxxxxxxxxxx";
+  for (char& letter : text) {
+    if (letter == 'x') letter = "0123456789abcdef"[random() % 16];
+    if (letter == 'y') letter = "89ab"[random() % 4];
+  }
+  return text;
+}
+
+// A job of one node that has no name has one of its own, as under torchrun: two of a machine are told apart.
+std::string job_name_of(const RunFlags& flags, const lockstep::ProgramOptions& options) {
+  const bool is_alone = options.first_rank < 0 && !options.rendezvous && options.launch.num_nodes == 1;
+  if (is_alone && flags.rdzv_id == RunFlags().rdzv_id && !flags.rdzv.master_port) return random_uuid();
   constexpr std::size_t kMost = 240;
   if (flags.rdzv_id.empty() || flags.rdzv_id.size() > kMost)
     refuse_value("--rdzv-id", "a name of 1 to " + std::to_string(kMost) + " bytes",
@@ -172,7 +187,7 @@ int run(RunFlags flags) {
       .local_ranks_filter = ranks_in(flags.local_ranks_filter),
       .role = flags.role};
   if (!flags.tied_to_stdin) refuse_absent_ranks(options, flags);
-  options.run_id = job_name_of(flags);
+  options.run_id = job_name_of(flags, options);
   options.no_python = flags.no_python;
   options.max_restarts = flags.max_restarts;
   options.tied_to_stdin = flags.tied_to_stdin;

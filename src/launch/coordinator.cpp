@@ -313,10 +313,18 @@ void Coordinator::form() {
               .world_size = num_ranks(order),
               .main_address = first.address.empty() ? options_.host : first.address,
               .main_port = first.request.port};
+  std::map<std::string, int> ranks_of_role, ranks_before;
+  for (const auto node : order) {
+    const auto& request = members_.at(node).request;
+    ranks_of_role[request.role] += request.nprocs;
+  }
   for (const auto node : order) {
     auto& member = members_.at(node);
     member.state = State::kRunning;
     member.node_rank = round.node_rank;
+    round.role_world_size = ranks_of_role[member.request.role];
+    round.first_role_rank = ranks_before[member.request.role];
+    ranks_before[member.request.role] += member.request.nprocs;
     tell_(node, {.kind = HostMessage::kRound, .round = round});
     ++round.node_rank;
     round.first_rank += member.request.nprocs;

@@ -6,10 +6,10 @@ namespace lockstep::launch {
 
 using Json = nlohmann::json;
 
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(JoinRequest, run_id, min_nodes, max_nodes, nprocs, node_rank, host,
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(JoinRequest, run_id, min_nodes, max_nodes, nprocs, role, node_rank, host,
                                    boot_id, pid, hosts, address, port, num_rounds, num_restarts)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Round, number, restarts, node_rank, num_nodes, first_rank, world_size,
-                                   main_address, main_port)
+                                   first_role_rank, role_world_size, main_address, main_port)
 
 namespace {
 

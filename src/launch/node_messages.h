@@ -19,6 +19,7 @@ struct JoinRequest {
   int min_nodes = 1;
   int max_nodes = 1;
   int nprocs = 1;
+  std::string role = {};     ///< of its ranks
   int node_rank = -1;        ///< -1: any
   std::string host = {};     ///< what the node calls itself
   std::string boot_id = {};  ///< of its kernel: different after each boot of the machine
@@ -38,6 +39,8 @@ struct Round {
   int num_nodes = 1;
   int first_rank = 0;  ///< of the node
   int world_size = 1;
+  int first_role_rank = 0;  ///< of the node, among the ranks of its role
+  int role_world_size = 1;
   std::string main_address;
   int main_port = 0;
 };

@@ -54,6 +54,7 @@ JoinRequest request_of(const ProgramOptions& options) {
           .min_nodes = meeting.min_nodes,
           .max_nodes = meeting.max_nodes,
           .nprocs = options.launch.nprocs,
+          .role = options.output.role,
           .node_rank = meeting.is_static ? options.launch.node_rank : -1,
           .host = detail::host_name(),
           .boot_id = detail::boot_id(),
@@ -119,9 +120,12 @@ class Node {
   NodeOrder run_round(const Round& round) {
     request_.num_rounds = round.number + 1;
     request_.num_restarts = round.restarts;
-    const auto end =
-        run_(placed(options_, round),
-             {.number = round.number, .restarts = round.restarts, .store = &*store_, .observer = &*link_});
+    const auto end = run_(placed(options_, round), {.number = round.number,
+                                                    .restarts = round.restarts,
+                                                    .store = &*store_,
+                                                    .observer = &*link_,
+                                                    .first_role_rank = round.first_role_rank,
+                                                    .role_world_size = round.role_world_size});
     if (end.was_asked_to_stop) {
       link_->leave(end.exit_code > kExitSignalled ? end.exit_code - kExitSignalled : SIGTERM);
       return {.kind = NodeOrder::kExit, .exit_code = end.exit_code};

@@ -51,6 +51,8 @@ struct Attempt {
   int restarts = 0;  ///< after failures, so far
   const StoreAccess* store = nullptr;
   RankObserver* observer = nullptr;  ///< an additional observer; may be null
+  int first_role_rank = -1;          ///< of this node, among the ranks of its role; -1: all ranks are of one
+  int role_world_size = 0;           ///< ranks of its role; 0: all
 };
 
 /// Starts the ranks as `options.launch` says, and blocks until they have ended.

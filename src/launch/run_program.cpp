@@ -115,16 +115,20 @@ int port_of_rank0(const LaunchOptions& options) {
 }
 
 // Adds the variables of torchrun's workers to those of rank_process.h.
-void add_elastic_variables(launch::RankPlan& plan, const ProgramOptions& options, int restarts,
-                           const launch::ErrorFiles& errors) {
+void add_elastic_variables(launch::RankPlan& plan, const ProgramOptions& options,
+                           const launch::Attempt& attempt, const launch::ErrorFiles& errors) {
   plan.variables["TORCHELASTIC_RUN_ID"] = options.run_id;
-  plan.variables["TORCHELASTIC_RESTART_COUNT"] = std::to_string(restarts);
+  plan.variables["TORCHELASTIC_RESTART_COUNT"] = std::to_string(attempt.restarts);
   plan.variables["TORCHELASTIC_MAX_RESTARTS"] = std::to_string(options.max_restarts);
   plan.variables["TORCHELASTIC_USE_AGENT_STORE"] = "False";
   plan.variables["TORCHELASTIC_ERROR_FILE"] = errors.file_of(plan.local_rank).string();
   plan.variables["ROLE_NAME"] = options.output.role;
   plan.variables["ROLE_RANK"] = plan.variables["RANK"];
   plan.variables["ROLE_WORLD_SIZE"] = plan.variables["WORLD_SIZE"];
+  if (attempt.first_role_rank >= 0) {
+    plan.variables["ROLE_RANK"] = std::to_string(attempt.first_role_rank + plan.local_rank);
+    plan.variables["ROLE_WORLD_SIZE"] = std::to_string(attempt.role_world_size);
+  }
   plan.leads_session = true;
 }
 
@@ -222,7 +226,7 @@ launch::LaunchEnd run_once(const ProgramOptions& options, const Program& program
                                            .first_rank = options.first_rank,
                                            .world_size = options.world_size});
   for (auto& plan : plans) {
-    add_elastic_variables(plan, options, attempt.restarts, errors);
+    add_elastic_variables(plan, options, attempt, errors);
     add_history(plan, program, attempt);
     // Variables of a launcher around this one belong to another job.
     plan.unset.insert(plan.unset.end(), {"LOCKSTEP_JOB_TOKEN", "LOCKSTEP_STORE", "LOCKSTEP_STORE_SCOPE",

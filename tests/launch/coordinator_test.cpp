@@ -350,6 +350,22 @@ TEST_F(CoordinatorTest, NodesMayHaveDifferentNumbersOfRanks) {
   for (const int node : {1, 2, 3}) EXPECT_EQ(last(static_cast<Coordinator::Node>(node)).round.world_size, 9);
 }
 
+TEST_F(CoordinatorTest, RanksAreNumberedWithinTheirRoles) {
+  make(of_static(3), 0);
+  for (const int node : {2, 1, 0}) {
+    auto joining = request("host" + std::to_string(node), node);
+    joining.nprocs = node + 2;
+    joining.role = node == 1 ? "learner" : "actor";
+    say(static_cast<Coordinator::Node>(node) + 1, {.kind = NodeMessage::kJoin, .join = joining});
+  }
+  const auto place = [&](Coordinator::Node node) {
+    return std::pair(last(node).round.first_role_rank, last(node).round.role_world_size);
+  };
+  EXPECT_EQ(place(1), std::pair(0, 6));
+  EXPECT_EQ(place(2), std::pair(0, 3));
+  EXPECT_EQ(place(3), std::pair(2, 6));
+}
+
 TEST_F(CoordinatorTest, RefusesWhoDiffers) {
   make(of_static(2), 0);
   join(1, 0);

@@ -90,6 +90,13 @@ class Elastic(ProgramTest):
         self.assertEqual([self.told(0, rank)["world"] for rank in range(3)], ["3"] * 3)
         self.assertEqual([self.told(0, rank)["node"] for rank in range(3)], ["0", "1", "1"])
 
+    def test_ranks_find_their_place_among_those_of_their_role(self):
+        program = self.program('echo "$ROLE_NAME $ROLE_RANK $ROLE_WORLD_SIZE" > role_$RANK')
+        self.assert_codes(0, self.results(self.static(0, program, "--role", "actor"),
+                                          self.static(1, program, "--role", "learner", "--nproc-per-node", 2)))
+        self.assertEqual([(self.folder / f"role_{rank}").read_text() for rank in range(3)],
+                         ["actor 0 1\n", "learner 0 2\n", "learner 1 2\n"])
+
     def test_nodes_of_different_sizes_train_together(self):
         flags = ("--trainer.strategy", "ddp", "--trainer.max_epochs", 1, "--data.file", SOURCE / "data" / "digits.csv.gz",
                  "--run_dir", self.folder / "run", "--seed_everything", 1)

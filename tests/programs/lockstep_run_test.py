@@ -65,6 +65,12 @@ class LockstepRun(ProgramTest):
         self.succeed(2, program, PATH=path)
         self.assertEqual([(self.folder / f"sum_{rank}").read_text() for rank in range(2)], ["3.0", "3.0"])
 
+    def test_a_job_of_one_node_has_a_name_of_its_own(self):
+        names = [self.succeed(1, *flags, self.script("echo $TORCHELASTIC_RUN_ID")).out for flags in ((), (), ("--rdzv-id", "mine"))]
+        self.assertRegex(names[0], r"^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}\n$")
+        self.assertNotEqual(names[0], names[1])
+        self.assertEqual(names[2], "mine\n")
+
     def test_our_programs_need_no_change(self):
         result = self.succeed(2, DIGITS, "--trainer.max_epochs", 1, "--trainer.strategy", "ddp", "--trainer.devices", 2,
                               "--data.file", SOURCE / "data" / "digits.csv.gz", "--run_dir", self.folder / "run")
