@@ -10,6 +10,7 @@
 #include <lockstep/report/report.h>
 
 #include "advise_verb.h"
+#include "base/system.h"
 #include "demo_verb.h"
 #include "doctor_verb.h"
 #include "estimate_memory_verb.h"
@@ -114,16 +115,14 @@ int main(int argc, char** argv) {
   auto* describing = add_man_pages(app, man_flags);
   auto* being_node = app.add_subcommand("node", "What lockstep run --hostfile starts on each host");
 
-  try {
+  const auto parse = [&] {
     std::vector<std::string> words(argv + 1, argv + argc);
     for (const auto* verb : app.get_subcommands({})) separate_empty_values(*verb, words);
     for (const auto* verb : {running, scripting}) drop_dashes_before_program(*verb, words);
     std::ranges::reverse(words);  // as CLI11 takes them
     app.parse(std::move(words));
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
-  }
-  try {
+  };
+  const auto run_verb = [&] {
     if (demonstrating->parsed()) demo(demonstrating->remaining());
     if (inspecting->parsed()) return inspect(folder, other);
     if (reporting->parsed()) return report(report_flags);
@@ -148,6 +147,19 @@ int main(int argc, char** argv) {
     }
     lockstep::consolidate_checkpoint(folder, entry, file);
     return 0;
+  };
+  const auto parse_and_run = [&] {
+    try {
+      parse();
+    } catch (const CLI::ParseError& error) {  // or what is no error: a call for help
+      return app.exit(error) == 0 ? 0 : 2;
+    }
+    return run_verb();
+  };
+  try {
+    const int code = parse_and_run();
+    if (code == 0) lockstep::finish_standard_output();
+    return code;
   } catch (const lockstep::ConfigError& error) {
     std::cerr << "lockstep: " << error.what() << "\n";
     return 2;

@@ -11,8 +11,10 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>  // __GLIBC__
 #include <fstream>
+#include <iostream>
 #include <mutex>
 #include <sstream>
 #include <string>
@@ -20,6 +22,8 @@
 #include <vector>
 
 #include <lockstep/base/env.h>
+
+#include "base/format.h"
 
 namespace lockstep {
 namespace {
@@ -88,6 +92,19 @@ void occupy_standard_descriptors() {
   for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd)
     if (is_closed(fd)) open_nothing();
   errno = error;
+}
+
+}  // namespace lockstep
+
+namespace lockstep {
+
+void finish_standard_output() {
+  errno = 0;
+  std::cout.flush();
+  const bool is_written = std::fflush(stdout) == 0 && std::ferror(stdout) == 0 && std::cout.good();
+  if (is_written) return;
+  throw IoError("base", {.what = "standard output cannot be written",
+                         .got = errno == 0 ? "a failed write" : detail::system_error_text(errno)});
 }
 
 }  // namespace lockstep

@@ -47,6 +47,10 @@ LOCKSTEP_API ConfigError too_many_open_files(const std::string& what);
 /// the entry points of the library, since a program may close them later.
 LOCKSTEP_API void occupy_standard_descriptors();
 
+/// Writes out what std::cout and stdout still hold. @throws IoError where not all that was written has arrived:
+/// who redirects it to a file should not take a part for the whole
+LOCKSTEP_API void finish_standard_output();
+
 /// Makes malloc hold up to 1 GiB of freed memory for the next training step, which asks for the same blocks
 /// again. By default malloc returns all but 64 MiB at the end of the heap to the system, which then has to
 /// clear each page again. Does nothing where the environment configures malloc (MALLOC_*_, GLIBC_TUNABLES),

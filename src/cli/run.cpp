@@ -244,6 +244,7 @@ FabricOptions Cli::fabric(FabricOptions defaults) const {
 void Cli::print_if_asked(const std::string& config_yaml) const {
   if (!command_line_.print_config) return;
   std::fputs(config_yaml.c_str(), stdout);
+  finish_standard_output();
   throw ConfigPrinted{};
 }
 

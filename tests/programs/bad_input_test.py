@@ -2,9 +2,12 @@
 import gzip
 import os
 import socket
+import subprocess
 import unittest
 
-from harness import DIGITS, SOURCE, ProgramTest, free_port
+from harness import BINARY, DIGITS, SOURCE, ProgramTest, free_port
+
+LOCKSTEP = BINARY / "bin" / "lockstep"
 
 
 class BadInput(ProgramTest):
@@ -15,6 +18,14 @@ class BadInput(ProgramTest):
         config = self.folder / "run.yaml"
         config.write_text("trainer:\n  devices: 1\n  max_epoch: 3\n")
         self.assert_refused(self.digits("-c", config), 2, f"{config}:3:3", "trainer.max_epoch", "trainer.max_epochs")
+
+    def test_a_full_disk_behind_stdout(self):
+        for command in ([LOCKSTEP, "slurm-script", "./train"], [LOCKSTEP, "--version"], [DIGITS, "fit", "--print_config"]):
+            with open("/dev/full", "w") as full:
+                process = subprocess.run([str(word) for word in command], cwd=self.folder, env=self.environment(), stdout=full,
+                                         stderr=subprocess.PIPE, text=True, timeout=100)
+            self.assertEqual(process.returncode, 1, command)
+            self.assertIn("standard output cannot be written; got No space left on device", process.stderr)
 
     def test_wrong_type(self):
         self.assert_refused(self.digits("--trainer.max_epochs", "many"), 2, "trainer.max_epochs", "many", "integer")
