@@ -43,6 +43,16 @@ std::optional<double> any_number(std::string_view field) {
   return error == std::errc() ? value : nearest(field);
 }
 
+// Hexadecimal, or with a decimal comma.
+bool is_number_of_others(std::string_view field) {
+  if (field.starts_with('+') || field.starts_with('-')) field.remove_prefix(1);
+  const bool is_hexadecimal = field.starts_with("0x") || field.starts_with("0X");
+  const std::string_view digits = is_hexadecimal ? "0123456789abcdefABCDEF" : "0123456789,";
+  if (is_hexadecimal) field.remove_prefix(2);
+  return !field.empty() && field.find_first_not_of(digits) == field.npos &&
+         field.find_first_of("0123456789") != field.npos;
+}
+
 std::optional<double> finite_number(std::string_view field) {
   const auto value = any_number(field);
   return value && std::isfinite(*value) ? value : std::nullopt;
@@ -110,12 +120,16 @@ class Reader {
   }
 
  private:
+  // A row of numbers that are written otherwise, or of none, is refused as any row is.
   bool is_header(std::string_view line) const {
     if (options_.header != CsvHeader::kAuto) return options_.header == CsvHeader::kFirst;
-    bool has_number = false;
-    each_field(line, options_.delimiter,
-               [&](std::string_view field) { return !(has_number = any_number(field).has_value()); });
-    return !has_number;
+    bool has_number = false, has_name = false;
+    each_field(line, options_.delimiter, [&](std::string_view field) {
+      has_number = any_number(field).has_value() || is_number_of_others(field);
+      has_name = has_name || !field.empty();
+      return !has_number;
+    });
+    return !has_number && has_name;
   }
 
   // Where the delimiter is a blank, a line of blanks has empty fields.

@@ -33,9 +33,9 @@ struct ImageOptions {
   std::int64_t max_pixels = std::int64_t{1} << 27;  ///< a file that claims more is refused unread
 };
 
-/// Decodes the bytes of a whole file, whose format its first bytes tell. 16 bits per channel become 8 (the
-/// higher ones); palettes become colours; alpha is dropped where `mode` has none. PNG and JPEG need a build
-/// with libpng and libjpeg. Thread-safe. Never throws for bad input; the reason says what is wrong.
+/// Decodes the bytes of a whole file, whose format its first bytes tell. 16 bits per channel become 8 (PNG's
+/// higher ones, others rounded); palettes become colours; alpha is dropped where `mode` has none. PNG and
+/// JPEG need libpng and libjpeg. Thread-safe. Never throws for bad input; the reason says what is wrong.
 LOCKSTEP_API Expected<Image> decode_image(std::span<const std::byte> file, const ImageOptions& options = {});
 
 }  // namespace lockstep
