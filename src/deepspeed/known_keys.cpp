@@ -1,3 +1,4 @@
+#include "base/number_locale.h"
 #include "deepspeed/section_reader.h"
 
 #include <algorithm>
@@ -205,7 +206,10 @@ bool orders_or_drops_data(const Hjson& block) {
          (uses("data_sampling", "curriculum_learning") || uses("data_routing", "random_ltd"));
 }
 
-bool is_several(const Hjson& size) { return std::strtod(size.text.c_str(), nullptr) > 1; }
+bool is_several(const Hjson& size) {
+  const lockstep::detail::NumbersWithPoint scope;
+  return std::strtod(size.text.c_str(), nullptr) > 1;
+}
 
 bool splits_tensors(const Hjson& block) {
   return std::ranges::any_of(block.members, [](const auto& member) {

@@ -1,4 +1,5 @@
 // Values that DeepSpeed takes for others: a negative gradient_clipping for none, a stage of true for 1.
+#include "base/number_locale.h"
 #include "deepspeed/section_reader.h"
 
 #include <algorithm>
@@ -19,6 +20,7 @@ bool is_word_true(const Hjson& value) { return value.text == "true"; }
 double number_of(const Hjson& value) {
   const bool is_infinite = value.text == "Infinity" || value.text == "-Infinity";
   if (value.kind != Hjson::Kind::kNumber && !is_infinite) return std::nan("");
+  const lockstep::detail::NumbersWithPoint scope;
   return std::strtod(value.text.c_str(), nullptr);
 }
 

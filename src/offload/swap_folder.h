@@ -16,6 +16,8 @@
 
 #include <lockstep/base/export.h>
 
+#include "base/number_locale.h"
+
 namespace lockstep::offload {
 
 struct SwapFolderOptions {
@@ -54,6 +56,7 @@ inline std::string byte_text(std::uint64_t bytes) {
   std::size_t unit = 0;
   for (; number >= 1024; ++unit) number /= 1024;
   char in_units[32];
+  const lockstep::detail::NumbersWithPoint scope;
   std::snprintf(in_units, sizeof in_units, " (%.1f %s)", number, kUnits[unit]);
   return text + in_units;
 }

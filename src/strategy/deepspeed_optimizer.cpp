@@ -8,6 +8,7 @@
 #include <lockstep/base/error.h>
 
 #include "base/format.h"
+#include "base/number_locale.h"
 #include "deepspeed/read_config.h"
 
 namespace lockstep::detail {
@@ -101,6 +102,7 @@ void require_taker(const DeepSpeedConfig& used, const std::string& argument, con
                    const std::string& key) {
   if (used.autos.contains(key)) return;
   const auto found = deepspeed::value_at(used, key);
+  const NumbersWithPoint scope;
   if (!found.empty() && std::strtod(found.c_str(), nullptr) == std::strtod(value.c_str(), nullptr)) return;
   throw ConfigError("deepspeed", {.what = "strategy." + argument + " has nothing to fill in",
                                   .expected = "\"auto\" for " + used.named(key) + " in the file, and its use",

@@ -1,6 +1,7 @@
 // Which checkpoints a fit keeps, and under which names: Lightning's vectors.
 #include <gmock/gmock.h>
 
+#include "support/decimal_comma.h"
 #include "support/expect_error.h"
 #include "train/model_checkpoint_fit.h"
 
@@ -35,6 +36,12 @@ TEST(CheckpointNames, AreLightnings) {
             "mAP@0.50=0.2000.ckpt");
   EXPECT_EQ(name({.filename = "{loss}"}, {{"loss", 0.25}}, 0, 0), "loss=0.25.ckpt");
   EXPECT_EQ(name({.filename = "{missing}"}, {}, 0, 0), "missing=0.ckpt");
+}
+
+TEST(CheckpointNames, HaveAPointInEveryLocale) {
+  const test::DecimalComma locale;
+  ASSERT_TRUE(locale.is_there());
+  EXPECT_EQ(name({.filename = "{acc:.1f}"}, {{"acc", 0.934}}, 3, 2), "acc=0.9.ckpt");
 }
 
 // A metric may have any name; the file is inside of the folder for checkpoints all the same.

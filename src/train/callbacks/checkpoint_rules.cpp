@@ -11,6 +11,7 @@
 #include <lockstep/train/callbacks/model_checkpoint.h>
 #include <lockstep/train/train_context.h>
 
+#include "base/number_locale.h"
 #include "formats/checkpoint_folders.h"
 
 namespace lockstep::detail {
@@ -103,6 +104,7 @@ std::string without_letter(std::string_view text, double value) {
 }
 
 std::string with_spec(std::string_view spec, const NamedValue& value) {
+  const NumbersWithPoint scope;
   char text[1024];
   const bool has_letter = !spec.empty() && std::isalpha(spec.back()) != 0;
   const std::string head = "%" + std::string(spec.substr(0, spec.size() - (has_letter ? 1 : 0)));

@@ -10,6 +10,7 @@
 #include <lockstep/train/module.h>
 
 #include "base/format.h"
+#include "base/number_locale.h"
 #include "loggers/logger_files.h"
 
 namespace lockstep::detail {
@@ -21,6 +22,7 @@ constexpr double kSecondsPerNanosecond = 1e-9;
 
 // `%g` of a number that is rounded to two digits.
 std::string rounded(double number) {
+  const NumbersWithPoint scope;
   char text[64];
   std::snprintf(text, sizeof text, "%g", std::round(number * 100) / 100);
   return text;

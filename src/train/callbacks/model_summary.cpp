@@ -8,6 +8,7 @@
 
 #include <lockstep/train/module.h>
 
+#include "base/number_locale.h"
 #include "train/callbacks/named_options.h"
 #include "train/logging/class_name.h"
 
@@ -41,6 +42,7 @@ std::string short_count(std::int64_t number) {
   double value = static_cast<double>(number);
   std::size_t unit = 0;
   for (; value >= 1000 && unit + 1 < kUnits.size(); value /= 1000) ++unit;
+  const detail::NumbersWithPoint scope;
   char text[32];
   std::snprintf(text, sizeof text, unit == 0 || value >= 100 ? "%.0f %s" : "%.1f %s", value, kUnits[unit]);
   return text;
@@ -95,6 +97,7 @@ std::string summarize(const AnyModule& module, int max_depth) {
   line(short_count(counts.trainable), "Trainable params");
   line(short_count(counts.frozen), "Non-trainable params");
   line(short_count(counts.all()), "Total params");
+  const detail::NumbersWithPoint scope;
   char megabytes[32];
   std::snprintf(megabytes, sizeof megabytes, "%.3f", static_cast<double>(counts.bytes) / 1e6);
   line(megabytes, "Total estimated model params size (MB)");

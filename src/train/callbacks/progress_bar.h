@@ -13,6 +13,8 @@
 #include <lockstep/base/export.h>
 #include <lockstep/train/callbacks/progress_bar.h>
 
+#include "base/number_locale.h"
+
 namespace lockstep::detail {
 
 /// printf prints the sign of what is not a number.
@@ -26,6 +28,7 @@ Value without_sign_of_nan(Value value) {
 
 template <class... Values>
 std::string printed_as(const char* format, Values... values) {
+  const NumbersWithPoint scope;
   std::string text(static_cast<std::size_t>(std::max(0, std::snprintf(nullptr, 0, format, values...))), ' ');
   std::snprintf(text.data(), text.size() + 1, format, values...);
   return text;
