@@ -123,6 +123,8 @@ TEST_F(TrainerTest, AFractionThatLeavesNoBatchOfValidationIsRefusedBeforeTrainin
       },
       {"limit_val_batches", "0.4", "0.5"});
   EXPECT_EQ(model->training_steps, 0);
+  trainer.fit(model, batches({1}), batches({1, 1, 1}));  // of which 0.4 is one
+  EXPECT_EQ(model->training_steps, 1);
 }
 
 TEST_F(TrainerTest, MaxStepsEndsInTheMiddleOfAnEpochWithoutValidation) {
@@ -259,9 +261,12 @@ TEST_F(TrainerTest, WritesWhatTheRunLeaves) {
 }
 
 struct Failing : Callback {
-  void on_train_batch_start(StepContext&) override { throw std::runtime_error("scripted"); }
+  void on_train_batch_start(StepContext&) override {
+    if (!is_mended) throw std::runtime_error("scripted");
+  }
   void on_exception(TrainContext&, const std::exception& error) override { seen = error.what(); }
   std::string seen;
+  bool is_mended = false;
 };
 
 TEST_F(TrainerTest, TellsCallbacksOfAnErrorAndLetsItPass) {
@@ -274,7 +279,7 @@ TEST_F(TrainerTest, TellsCallbacksOfAnErrorAndLetsItPass) {
   EXPECT_EQ(summary().at("status"), "failed");
 }
 
-TEST_F(TrainerTest, AFailedTrainerSaysSoAndItsModelIsBackInTrainingMode) {
+TEST_F(TrainerTest, AfterAFailureItsModelIsBackInTrainingModeAndItRunsAgain) {
   Line model;
   const auto callback = std::make_shared<Failing>();
   auto chosen = options();
@@ -283,7 +288,13 @@ TEST_F(TrainerTest, AFailedTrainerSaysSoAndItsModelIsBackInTrainingMode) {
   test::expect_error<std::runtime_error>([&] { trainer.fit(model, batches({1}), batches({1})); },
                                          {"scripted"});
   EXPECT_TRUE(model->is_training());
-  test::expect_error<ConfigError>([&] { trainer.fit(model, batches({1})); }, {"last run failed"});
+  test::expect_error<ConfigError>([&] { trainer.save_checkpoint(folder_ / "saved.ckpt"); },
+                                  {"save_checkpoint()", "failed", "save_on_exception"});
+  callback->is_mended = true;
+  trainer.fit(model, batches({1, 1}), batches({1}));
+  EXPECT_EQ(model->weight.item<float>(), -2);
+  EXPECT_EQ(trainer.global_step(), 2);
+  EXPECT_EQ(summary().at("status"), "success");
 }
 
 struct FailingTwice : Failing {

@@ -29,6 +29,7 @@ struct RunFacts {
   bool is_recorded = false;                 ///< run.json and config.yaml are of this Trainer
   bool has_begun = false;                   ///< a run of this Trainer has passed all checks
   bool is_under_way = false;                ///< one is, so that its hooks cannot begin another
+  bool has_failed = false;                  ///< the last one
 };
 
 /// The options, and what follows from them and from the environment. Functions that prepare a run, resume it
