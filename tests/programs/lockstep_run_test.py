@@ -186,28 +186,28 @@ class LockstepRun(ProgramTest):
         self.assertIn("x\n", self.succeed(2, self.script("[ $RANK = 1 ] || (setsid sh -c 'for i in $(seq 600); do echo x; sleep 0.05; done' &) ; sleep 0.5")).out)
 
     def test_what_ranks_leave_behind_may_go_on_writing(self):
-        program = self.script('(sleep 0.8; for i in $(seq 3); do /bin/echo late $RANK; /bin/echo so >&2; sleep 0.1; done; echo "ended with $?" > end_$RANK) &')
+        program = self.script('(while [ ! -e go ]; do sleep 0.02; done; for i in 1 2 3; do /bin/echo late $RANK; /bin/echo so >&2; sleep 0.1; done\n'
+                              'echo "ended with $?" > end_$RANK) &')
         kept = ["--log-dir", "logs"]
         for number, flags in enumerate(([], ["--redirects", 3, *kept], ["--tee", 3, *kept])):
-            folder = self.folder / str(number)
-            folder.mkdir()
-            with self.subTest(flags=flags), (folder / "shown").open("w") as shown:
-                for out in (subprocess.PIPE, shown):
-                    process = subprocess.Popen([str(word) for word in (LOCKSTEP, "run", "--nproc-per-node", 2, *flags, program)],
-                                               cwd=folder, env=self.environment(), stdout=out, stderr=subprocess.PIPE)
-                    process.communicate(timeout=60)
+            for is_pipe in (True, False):
+                with self.subTest(flags=flags, is_pipe=is_pipe):
+                    folder = self.folder / f"{number}_{is_pipe}"
+                    folder.mkdir()
+                    with (folder / "shown").open("w") as shown:
+                        process = subprocess.Popen([str(word) for word in (LOCKSTEP, "run", "--nproc-per-node", 2, *flags, program)], cwd=folder,
+                                                   env=self.environment(), stdout=subprocess.PIPE if is_pipe else shown, stderr=subprocess.PIPE)
+                        process.communicate(timeout=100)
                     self.assertEqual(process.returncode, 0)
-                    self.assertEqual(list(folder.glob("end_*")), [])
+                    (folder / "go").touch()
                     for rank in (0, 1):
-                        end = folder / f"end_{rank}"
-                        self.wait_for(f"{number}/end_{rank}")
-                        self.wait_until(lambda: end.read_text())
-                        self.assertEqual(end.read_text(), "ended with 0\n")
-                        end.unlink()
-                for log in folder.rglob("*/[01]/stdout.log"):
-                    self.wait_until(lambda: log.read_text().count(f"late {log.parent.name}\n") == 3)
-                self.assertEqual(len(list(folder.rglob("stdout.log"))), 4 if flags else 0)
-                self.wait_until(lambda: (folder / "shown").read_text().count("late") == (0 if "--redirects" in flags else 6))
+                        self.wait_until(lambda: (folder / f"end_{rank}").exists() and (folder / f"end_{rank}").read_text() == "ended with 0\n")
+                    logs = list(folder.rglob("[01]/stdout.log"))
+                    self.assertEqual(len(logs), 2 if flags else 0)
+                    for log in logs:
+                        self.wait_until(lambda: log.read_text() == f"late {log.parent.name}\n" * 3)
+                    shows = not is_pipe and "--redirects" not in flags
+                    self.wait_until(lambda: (folder / "shown").read_text().count("late") == (6 if shows else 0))
 
     def test_ranks_find_the_terminal(self):
         ours, theirs = os.openpty()
