@@ -66,7 +66,6 @@ void check_place(const lockstep::ProgramOptions& options) {
                  std::to_string(options.world_size));
 }
 
-// It becomes part of a folder's name, and of a job without a token it is the key.
 // Version 4 of RFC 9562.
 std::string random_uuid() {
   std::random_device random;
@@ -78,7 +77,8 @@ std::string random_uuid() {
   return text;
 }
 
-// A job of one node that has no name has one of its own, as under torchrun: two of a machine are told apart.
+// It becomes part of a folder's name, and of a job without a token it is the key.
+// One of one node that has no name gets its own, as under torchrun: two of a machine are told apart.
 std::string job_name_of(const RunFlags& flags, const lockstep::ProgramOptions& options) {
   const bool is_alone = options.first_rank < 0 && !options.rendezvous && options.launch.num_nodes == 1;
   if (is_alone && flags.rdzv_id == RunFlags().rdzv_id && !flags.rdzv.master_port) return random_uuid();

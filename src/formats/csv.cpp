@@ -45,12 +45,14 @@ std::optional<double> any_number(std::string_view field) {
 
 // Hexadecimal, or with a decimal comma.
 bool is_number_of_others(std::string_view field) {
+  field = detail::trimmed(field, kBlanksOfFields);
   if (field.starts_with('+') || field.starts_with('-')) field.remove_prefix(1);
-  const bool is_hexadecimal = field.starts_with("0x") || field.starts_with("0X");
-  const std::string_view digits = is_hexadecimal ? "0123456789abcdefABCDEF" : "0123456789,";
-  if (is_hexadecimal) field.remove_prefix(2);
-  return !field.empty() && field.find_first_not_of(digits) == field.npos &&
-         field.find_first_of("0123456789") != field.npos;
+  if (field.starts_with("0x") || field.starts_with("0X"))
+    return field.size() > 2 && field.find_first_not_of("0123456789abcdefABCDEF", 2) == field.npos;
+  auto number = std::string(field);
+  std::erase(number, '.');
+  std::ranges::replace(number, ',', '.');
+  return number.find('.') != number.npos && any_number(number).has_value();
 }
 
 std::optional<double> finite_number(std::string_view field) {

@@ -42,22 +42,12 @@ void let_readers_go() {
   }
 }
 
-// Signals end this process, which is nobody's any more.
-void heed_signals() {
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGCHLD}) ::signal(signal, SIG_DFL);
-  sigset_t none;
-  ::sigemptyset(&none);
-  ::sigprocmask(SIG_SETMASK, &none, nullptr);
-}
-
 }  // namespace
 
-void OutputRelay::leave_reader_for_writers() {
-  if (std::ranges::none_of(streams_, [](const auto& s) { return s.reader && has_writer(s.reader.get()); }))
-    return;
-  if (::fork() != 0) return;
+// Nothing that is thrown may unwind into the frames of the supervisor.
+void OutputRelay::read_until_writers_end() noexcept try {
   ::setsid();
-  heed_signals();
+  ::signal(SIGCHLD, SIG_DFL);
   std::vector<int> kept{STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO, stdout_.timer(), stderr_.timer()};
   for (auto& stream : streams_) {
     stream.left.reset();
@@ -73,6 +63,19 @@ void OutputRelay::leave_reader_for_writers() {
   }
   for (auto* outlet : {&stdout_, &stderr_}) outlet->look();
   ::_exit(0);
+} catch (...) {
+  ::_exit(kExitFailed);
+}
+
+void OutputRelay::leave_reader_for_writers(SignalScope& signals) {
+  const auto awaits = [](const Stream& stream) { return stream.reader && has_writer(stream.reader.get()); };
+  if (!has_finished() || std::ranges::none_of(streams_, awaits)) return;
+  signals.hold();
+  if (::fork() == 0) {
+    signals.restore_in_child();
+    read_until_writers_end();
+  }
+  signals.release();
 }
 
 }  // namespace lockstep::launch

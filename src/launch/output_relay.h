@@ -17,6 +17,7 @@
 
 #include "launch/posix.h"
 #include "launch/rank_observer.h"
+#include "launch/signals.h"
 
 namespace lockstep::launch {
 
@@ -124,7 +125,7 @@ class OutputRelay final : public RankObserver {
   /// After a run that has succeeded: where processes that its ranks have left running can still write, a
   /// process of its own goes on reading until they have ended, for files, terminals and regular files. What
   /// would go into a pipe is dropped, so that its reader need not wait for them.
-  void leave_reader_for_writers();
+  void leave_reader_for_writers(SignalScope& signals);
 
   void add_to(std::vector<pollfd>& watched) const override;
   void look() override;
@@ -154,6 +155,7 @@ class OutputRelay final : public RankObserver {
   void add_stream(const OutputOptions& options, int local_rank, int number,
                   const std::filesystem::path& folder, bool is_shared);
   void add_pipe(Stream stream);
+  [[noreturn]] void read_until_writers_end() noexcept;
   void read(Stream& stream);
   void write_log(Stream& stream, std::string_view bytes);
   void take(Stream& stream, std::string_view bytes);

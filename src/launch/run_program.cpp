@@ -252,7 +252,7 @@ launch::LaunchEnd run_once(const ProgramOptions& options, const Program& program
   launch::Supervisor supervisor(chosen, files, statuses, events.signals(), std::move(ranks),
                                 std::move(observers));
   const int exit_code = supervisor.run();
-  if (exit_code == 0) relay.leave_reader_for_writers();
+  if (exit_code == 0 && !supervisor.has_stopped_ranks()) relay.leave_reader_for_writers(events.signals());
   return {.exit_code = exit_code,
           .was_asked_to_stop = supervisor.was_asked_to_stop(),
           .failure = supervisor.failure()};

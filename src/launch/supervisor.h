@@ -45,6 +45,9 @@ class Supervisor {
   /// After run(): whether a signal asked it to stop, also after a failure.
   bool was_asked_to_stop() const { return asked_to_stop_; }
 
+  /// After run(): whether ranks were told to end, or were left to end by one that had failed.
+  bool has_stopped_ranks() const { return stopping_; }
+
   /// After run(): who failed first, if any did.
   std::optional<Failure> failure() const;
 

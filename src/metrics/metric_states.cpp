@@ -225,6 +225,7 @@ StateTree SavedMetric::save(const Metric& metric) {
 }
 
 bool SavedMetric::is_loaded(const Metric& metric) { return metric.states_->is_loaded; }
+std::uint64_t SavedMetric::revision(const Metric& metric) { return metric.states_->revision; }
 
 SavedMetric::SavedMetric(const StateTree& saved) : Metric(saved.get<std::string>("class")) {
   const auto& state = saved.get<StateTree>("state");

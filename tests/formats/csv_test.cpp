@@ -84,7 +84,7 @@ TEST_F(Csv, KnowsAHeader) {
   expect_refusal("x,1\n1,2\n", {"t.csv:1", "column 1", "'x'"});
   expect_refusal("x,y\n1\n", {"t.csv:2", "expected 2", "got 1"});
   EXPECT_EQ(read("0xyz,1st\n1,2\n").names, (std::vector<std::string>{"0xyz", "1st"}));
-  for (const std::string odd : {"", "0x1", "-0X2f", "\"1,5\"", "\"+3,25\""})
+  for (const std::string odd : {"", "0x1", "-0Xff", "\"1,5\"", "\" +3,25e2\"", "\"1.234,5\""})
     expect_refusal(odd + "," + odd + "\n1,2\n", {"t.csv:1", "column 1"});
   for (const char* odd : {"nan", "NaN", "inf", "-inf", "infinity", "1e999"})
     expect_refusal(odd + std::string(",x\n1,2\n"), {"t.csv:1", "column 1", "a finite number", odd});

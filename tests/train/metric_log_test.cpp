@@ -403,19 +403,21 @@ TEST(MetricLogRanks, AnEpochIsShownBeforeItIsFinished) {
     MetricBoard board;
     MetricLog log(board);
     const bool first = communicator.rank() == 0;
-    CountedSum kept, changed;
+    CountedSum kept, changed, anew;
     log.set_scope(kEvalStepLog);
     log.set_batch_size(first ? 1 : 3);
     log.log("loss", first ? 2.0 : 6.0, {.prog_bar = true, .sync_dist = true});
     if (first) log.log("of_rank_0", 1.0, {.sync_dist = true});
     log.log("own", communicator.rank(), {});
-    for (auto* metric : {&kept, &changed}) metric->update(1.0 + communicator.rank());
+    for (auto* metric : {&kept, &changed, &anew}) metric->update(1.0 + communicator.rank());
+    log.log("anew", anew, {});
     log.log("kept", kept, {});
     log.log("changed", changed, {});
     for (int i = 0; i < 2; ++i) log.show_epoch(communicator);
     const double own = communicator.rank();
-    EXPECT_EQ(board.callback,
-              (Metrics{{"changed", 3}, {"kept", 3}, {"loss", 5}, {"of_rank_0", 1}, {"own", own}}));
+    EXPECT_EQ(
+        board.callback,
+        (Metrics{{"anew", 3}, {"changed", 3}, {"kept", 3}, {"loss", 5}, {"of_rank_0", 1}, {"own", own}}));
     EXPECT_EQ(board.progress_bar, (Metrics{{"loss", 5}}));
     EXPECT_FALSE(kept.is_synced());
     EXPECT_EQ(kept.compute().item<double>(), 1.0 + own);
@@ -423,13 +425,42 @@ TEST(MetricLogRanks, AnEpochIsShownBeforeItIsFinished) {
     log.set_scope(kEpochLog);
     log.log("loss", 7.0, {.prog_bar = true, .sync_dist = true});
     if (!first) changed.update(4);
+    anew.reset();
+    anew.update(10);
     const int computed = kept.computed;
     const auto row = log.finish_epoch(communicator);
     EXPECT_EQ(std::map(row.begin(), row.end()),
               (std::map<std::string, double>{
-                  {"changed", 7}, {"kept", 3}, {"loss", 7}, {"of_rank_0", 1}, {"own", own}}));
+                  {"anew", 20}, {"changed", 7}, {"kept", 3}, {"loss", 7}, {"of_rank_0", 1}, {"own", own}}));
     EXPECT_EQ(kept.computed, computed) << "nothing has changed since";
     EXPECT_EQ(kept.update_count(), 0);
+  });
+}
+
+// Rank 1 has had its last batch before the checkpoint.
+TEST(MetricLogRanks, AnEpochThatWasResumedIsShownOnAllRanks) {
+  testing::run_ranks(2, [](const Communicator& communicator) {
+    MetricBoard board;
+    MetricLog before(board);
+    CountedSum both, none;
+    before.set_scope(kEvalStepLog);
+    both.update(1.0 + communicator.rank());
+    none.update(2);
+    before.log("both", both, {});
+    before.log("none", none, {});
+    before.keep_metric_values(communicator);
+    MetricBoard resumed;
+    MetricLog log(resumed);
+    log.load_state(before.state());
+    CountedSum later;
+    log.set_scope(kEvalStepLog);
+    if (communicator.rank() == 0) {
+      later.update(10);
+      log.log("both", later, {});
+    }
+    log.show_epoch(communicator);
+    EXPECT_EQ(resumed.callback, (Metrics{{"both", 13}, {"none", 4}}));
+    EXPECT_EQ(log.finish_epoch(communicator), (MetricRow{{"both", 13}, {"none", 4}}));
   });
 }
 

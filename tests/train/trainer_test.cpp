@@ -297,6 +297,18 @@ TEST_F(TrainerTest, AfterAFailureItsModelIsBackInTrainingModeAndItRunsAgain) {
   EXPECT_EQ(summary().at("status"), "success");
 }
 
+// Its folder and loggers are opened after the weights' place has been looked at.
+TEST_F(TrainerTest, ARunThatWasRefusedAtItsFolderIsLoggedTheNextTime) {
+  Line model;
+  auto chosen = options();
+  chosen.run.save_weights = folder_ / "nowhere" / "weights.safetensors";
+  Trainer trainer(chosen);
+  EXPECT_THROW(trainer.fit(model, batches({1})), Error);
+  std::filesystem::create_directory(folder_ / "nowhere");
+  trainer.fit(model, batches({1}));
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "run" / "metrics.csv"));
+}
+
 struct FailingTwice : Failing {
   void on_exception(TrainContext&, const std::exception&) override { throw std::runtime_error("second"); }
 };

@@ -274,7 +274,7 @@ void MetricLog::show_epoch(const Communicator& communicator) {
   }
   keep_values(metrics_, communicator);
   for (const auto& logged : metrics_)
-    if (logged.value_updates) publish(logged, *logged.value);
+    if (logged.value) publish(logged, *logged.value);
 }
 
 MetricRow MetricLog::finish_epoch(const Communicator& communicator) {

@@ -34,10 +34,10 @@ struct LoggedMetric {
   LogOptions options;
   std::shared_ptr<metrics::detail::SavedMetric> saved = {};
   std::optional<double> value = {};  ///< over all ranks, as keep_values() found it, or the checkpoint has it
-  std::optional<std::int64_t> value_updates = {};  ///< of the metric when keep_values() found it
+  std::optional<std::uint64_t> revision = {};  ///< of the metric when this rank worked it out
 
   bool is_here() const { return saved == nullptr; }
-  bool is_unchanged() const { return value_updates == metric->update_count(); }
+  bool is_unchanged() const;
 };
 
 /// Computes the value of each metric over all ranks, unless keep_values() has and no rank has updated it

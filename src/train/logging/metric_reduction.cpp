@@ -120,6 +120,8 @@ std::optional<double> value_so_far(const LoggedMetric& logged) try {
 
 }  // namespace
 
+bool LoggedMetric::is_unchanged() const { return revision == SavedMetric::revision(*metric); }
+
 std::map<std::string, double> finish_metrics(const std::vector<LoggedMetric>& logged,
                                              const Communicator& communicator) {
   const auto own = by_name(logged);
@@ -161,8 +163,8 @@ void keep_values(std::vector<LoggedMetric>& logged, const Communicator& communic
     if (!here.contains(each.name)) continue;
     each.value = values.at(each.name);
     if (each.metric->is_synced()) each.metric->unsync();  // one object may have two names
-    each.value_updates.reset();
-    if (computed.contains(each.name)) each.value_updates = each.metric->update_count();
+    each.revision.reset();
+    if (computed.contains(each.name)) each.revision = SavedMetric::revision(*each.metric);
   }
 }
 

@@ -30,6 +30,7 @@ struct RunFacts {
   bool has_begun = false;                   ///< a run of this Trainer has passed all checks
   bool is_under_way = false;                ///< one is, so that its hooks cannot begin another
   bool has_failed = false;                  ///< the last one
+  bool has_run_directory = false;           ///< open, with its log and loggers
 };
 
 /// The options, and what follows from them and from the environment. Functions that prepare a run, resume it
