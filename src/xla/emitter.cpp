@@ -42,7 +42,7 @@ std::int64_t largest(at::ScalarType dtype) {
 
 std::string literal(double value, at::ScalarType dtype) {
   if (dtype == at::kBool) return value != 0.0 ? "true" : "false";
-  const NumbersWithPoint scope;
+  const lockstep::detail::NumbersWithPoint scope;
   std::array<char, 48> text{};
   if (!at::isFloatingType(dtype)) {
     std::snprintf(text.data(), text.size(), "%lld", static_cast<long long>(value));
