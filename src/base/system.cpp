@@ -99,6 +99,7 @@ void occupy_standard_descriptors() {
 namespace lockstep {
 
 void finish_standard_output() {
+  std::cout.clear();
   errno = 0;
   std::cout.flush();
   const bool is_written = std::fflush(stdout) == 0 && std::ferror(stdout) == 0 && std::cout.good();

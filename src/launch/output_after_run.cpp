@@ -1,6 +1,7 @@
 // Output of processes that the ranks of a run have left running: a writer without a reader would be killed by
 // SIGPIPE.
 #include <fcntl.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -47,6 +48,8 @@ void let_readers_go() {
 // Nothing that is thrown may unwind into the frames of the supervisor.
 void OutputRelay::read_until_writers_end() noexcept try {
   ::setsid();
+  ::prctl(PR_SET_NAME, "ls_output");
+  if (::chdir("/") != 0) ::_exit(kExitFailed);  // so that nobody's folder is busy
   ::signal(SIGCHLD, SIG_DFL);
   std::vector<int> kept{STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO, stdout_.timer(), stderr_.timer()};
   for (auto& stream : streams_) {
@@ -61,7 +64,7 @@ void OutputRelay::read_until_writers_end() noexcept try {
     ::poll(watched.data(), watched.size(), -1);
     look();
   }
-  for (auto* outlet : {&stdout_, &stderr_}) outlet->look();
+  for (auto* outlet : {&stdout_, &stderr_}) outlet->flush_within(std::chrono::seconds(1));
   ::_exit(0);
 } catch (...) {
   ::_exit(kExitFailed);

@@ -270,8 +270,7 @@ void end_failed_run(const FitParts& fit, const SearchRun& search, const std::exc
   attempt("writing a checkpoint", [&] { await_save(fit); });
   attempt("writing a local checkpoint", [&] { release_local_checkpoints(fit.setup); });
   attempt("teardown", [&] { fit.setup.strategy->teardown(); });
-  fit.setup.facts.has_failed = true;
-  if (fit.setup.environment->world_size() > 1) fit.setup.strategy = nullptr;  // ranks may have failed apart
+  fit.setup.strategy = nullptr;
 }
 
 }  // namespace lockstep::detail

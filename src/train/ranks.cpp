@@ -66,23 +66,6 @@ void leave_run_directory_to_rank_0(RunSetup& setup) {
   if (give_back_run_directory(run_dir)) run_dir.clear();
 }
 
-// Collective.
-void choose_run_directory(RunSetup& setup) {
-  auto& run = setup.options.run;
-  const int number = setup.has_run_dir_of_program ? count_trainer_of(run.run_dir) : 1;
-  std::string folder;
-  if (setup.is_global_zero()) {
-    const auto claimed = number == 1
-                             ? claim_run_directory(run.run_dir, run.name, setup.options.default_root_dir)
-                             : claim_folder_of_trainer(number, fs::absolute(run.run_dir), setup.options);
-    setup.run_directory_lock = launch::hold_run_directory(claimed);
-    folder = claimed.string();
-    setup.facts.trainer = number;
-  }
-  if (number > 1) run.run_dir.clear();  // that of another Trainer
-  setup.run_dir = setup.communicator().broadcast_bytes(folder, 0);
-}
-
 }  // namespace
 
 void find_ranks(RunSetup& setup) {
@@ -117,29 +100,38 @@ void join_ranks(RunSetup& setup, RunLog& log) {
 }
 
 void open_run_directory(RunSetup& setup, RunLog& log) {
-  auto& facts = setup.facts;
-  if (facts.has_run_directory) return;
-  if (setup.run_dir.empty()) choose_run_directory(setup);
+  if (!setup.run_dir.empty()) return;
+  auto& run = setup.options.run;
+  const int number = setup.has_run_dir_of_program ? count_trainer_of(run.run_dir) : 1;
+  std::string folder;
+  if (setup.is_global_zero()) {
+    const auto claimed = number == 1
+                             ? claim_run_directory(run.run_dir, run.name, setup.options.default_root_dir)
+                             : claim_folder_of_trainer(number, fs::absolute(run.run_dir), setup.options);
+    setup.run_directory_lock = launch::hold_run_directory(claimed);
+    folder = claimed.string();
+  }
+  if (number > 1) run.run_dir.clear();  // that of another Trainer
+  setup.run_dir = setup.communicator().broadcast_bytes(folder, 0);
   check_run_dirs(setup);
   configure_log({.rank = setup.environment->global_rank(),
                  .world_size = setup.environment->world_size(),
                  .file = setup.run_dir / "logs" /
                          ("rank_" + std::to_string(setup.environment->global_rank()) + ".log")});
   auto pids = setup.communicator().all_gather_bytes(std::to_string(getpid()) + ' ' + own_seed());
-  if (setup.is_global_zero()) {
-    facts.seeds.clear();
-    for (auto& pid : pids) {
-      const auto blank = pid.find(' ');
-      facts.seeds.push_back(pid.substr(blank + 1));
-      pid.resize(blank);
-    }
-    if (!env::get("LOCKSTEP_LAUNCHED") || facts.trainer > 1) write_ranks(setup.run_dir, pids);
-    check_last_weights(setup.options.run.save_weights);
-    if (!holds_record(setup.run_dir)) write_record(setup);
-    log.loggers = make_loggers(setup.options, setup.run_dir);
-    if (!setup.options.barebones) log_info("run directory: " + as_utf8(setup.run_dir.string()));
+  if (!setup.is_global_zero()) return;
+  auto& facts = setup.facts;
+  facts.trainer = number;
+  for (auto& pid : pids) {
+    const auto blank = pid.find(' ');
+    facts.seeds.push_back(pid.substr(blank + 1));
+    pid.resize(blank);
   }
-  facts.has_run_directory = true;
+  if (!env::get("LOCKSTEP_LAUNCHED") || number > 1) write_ranks(setup.run_dir, pids);
+  check_last_weights(setup.options.run.save_weights);
+  if (!holds_record(setup.run_dir)) write_record(setup);
+  log.loggers = make_loggers(setup.options, setup.run_dir);
+  if (!setup.options.barebones) log_info("run directory: " + as_utf8(setup.run_dir.string()));
 }
 
 }  // namespace lockstep::detail

@@ -205,14 +205,6 @@ void require_usable(const RunSetup& setup) {
                               .hint = "its group of ranks is closed"});
 }
 
-void require_success(const RunSetup& setup) {
-  require_usable(setup);
-  if (!setup.facts.has_failed) return;
-  throw ConfigError("train", {.what = "save_checkpoint() after a run that failed",
-                              .expected = "a run that has ended well",
-                              .hint = "save within the run: ModelCheckpoint has save_on_exception"});
-}
-
 // Without a handler the signal would end the process.
 std::optional<launch::SignalFlag> requeue_flag(const RunSetup& setup) {
   const auto* slurm = requeuing_environment(setup);
@@ -224,7 +216,6 @@ std::optional<launch::SignalFlag> requeue_flag(const RunSetup& setup) {
 void run_guarded(const FitParts& fit, const SearchRun& search, const std::function<void()>& body) {
   auto& setup = fit.setup;
   require_usable(setup);
-  setup.facts.has_failed = false;
   setup.facts.is_under_way = true;
   const auto over = c10::make_scope_exit([&] { setup.facts.is_under_way = false; });
   const auto requeue = requeue_flag(setup);
@@ -414,7 +405,7 @@ std::vector<at::Tensor> Trainer::flat(const std::vector<std::vector<at::Tensor>>
 void Trainer::save_checkpoint(const std::filesystem::path& folder, bool weights_only) {
   const auto& fit = state_->fit;
   refuse_under_way(fit.setup, "save_checkpoint()", "call save_checkpoint() of the hook's context");
-  require_success(fit.setup);
+  require_usable(fit.setup);
   join_ranks(fit.setup, fit.log);
   save_after_fit(fit, folder, {.weights_only = weights_only});
   fit.setup.strategy->teardown();

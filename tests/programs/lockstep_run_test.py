@@ -186,7 +186,7 @@ class LockstepRun(ProgramTest):
         self.assertIn("x\n", self.succeed(2, self.script("[ $RANK = 1 ] || (setsid sh -c 'for i in $(seq 600); do echo x; sleep 0.05; done' &) ; sleep 0.5")).out)
 
     def test_what_ranks_leave_behind_may_go_on_writing(self):
-        program = self.script('(while [ ! -e go ]; do sleep 0.02; done; for i in 1 2 3; do /bin/echo late $RANK && /bin/echo so >&2 || break; sleep 0.1; done\n'
+        program = self.script('(for i in $(seq 3000); do [ -e go ] && break; sleep 0.02; done; for i in 1 2 3; do /bin/echo late $RANK && /bin/echo so >&2 || break; sleep 0.1; done\n'
                               'echo "ended at $i" > end_$RANK) &')
         kept = ["--log-dir", "logs"]
         for number, flags in enumerate(([], ["--redirects", 3, *kept], ["--tee", 3, *kept])):

@@ -12,7 +12,7 @@ namespace lockstep {
 
 /// Whether the first line holds names instead of numbers.
 enum class CsvHeader {
-  kAuto,  ///< it does when none of its fields is a number, and one a name
+  kAuto,  ///< it does when none of its fields is a number, and not all of them are empty
   kNone,  ///< numbers from the first row on
   kFirst  ///< the first row has the names of the columns
 };

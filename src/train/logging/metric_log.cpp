@@ -209,18 +209,14 @@ void MetricLog::sync_step_values(const Communicator& communicator) {
   }
 }
 
-std::vector<MetricPart> MetricLog::parts_of_epoch() const {
+// A rank that had no batch, or logged no such metric, takes part with what the others have logged.
+void MetricLog::merge_epoch(const Communicator& communicator) {
   std::vector<MetricPart> own;
   for (const Entry& entry : entries_) {
     if (entry.on_epoch && entry.options.sync_dist)
       own.push_back(part_of(entry, entry.accumulated, entry.weight));
   }
-  return own;
-}
-
-// A rank that had no batch, or logged no such metric, takes part with what the others have logged.
-void MetricLog::merge_epoch(const Communicator& communicator) {
-  for (const auto& part : merge_parts(communicator, parts_of_epoch())) {
+  for (const auto& part : merge_parts(communicator, own)) {
     Entry* entry = find(part.name, part.of_epoch_hook);
     if (entry == nullptr) entry = &adopt(part);
     entry->accumulated = part.value;
@@ -240,46 +236,21 @@ MetricPart MetricLog::part_of(const Entry& entry, double value, double weight) {
           .weight = weight};
 }
 
-// The entry that this rank would have if it had logged the metric. Its first call of log() may have other
-// options, since those of the other rank are not known as they were asked.
-MetricLog::Entry MetricLog::adopted(const MetricPart& part) {
+// Creates the entry that this rank would have if it had logged the metric. Its first call of log() may have
+// other options, since those of the other rank are not known as they were asked.
+MetricLog::Entry& MetricLog::adopt(const MetricPart& part) {
   const LogOptions options{
       .prog_bar = part.prog_bar, .logger = part.logger, .reduce_fx = part.reduce_fx, .sync_dist = true};
-  Entry entry = make_entry(part.name, options, part.on_step, part.on_epoch);
+  Entry& entry = entries_.emplace_back(make_entry(part.name, options, part.on_step, part.on_epoch));
   entry.of_epoch_hook = part.of_epoch_hook;
   entry.is_adopted = true;
   return entry;
 }
 
-MetricLog::Entry& MetricLog::adopt(const MetricPart& part) { return entries_.emplace_back(adopted(part)); }
-
-// So that they take the places of others of their names.
-void MetricLog::put_epoch_hooks_last() {
-  std::ranges::stable_partition(entries_, [](const Entry& entry) { return !entry.of_epoch_hook; });
-}
-
-void MetricLog::show_epoch(const Communicator& communicator) {
-  put_epoch_hooks_last();
-  const bool is_alone = communicator.size() == 1;
-  for (const Entry& entry : entries_) {
-    if (entry.on_epoch && (is_alone || !entry.options.sync_dist))
-      publish(entry, entry.epoch_name,
-              mean_or_total(entry.options.reduce_fx, entry.accumulated, entry.weight));
-  }
-  if (!is_alone) {
-    for (const auto& part : merge_parts(communicator, parts_of_epoch())) {
-      const Entry entry = adopted(part);
-      publish(entry, entry.epoch_name, mean_or_total(part.reduce_fx, part.value, part.weight));
-    }
-  }
-  keep_values(metrics_, communicator);
-  for (const auto& logged : metrics_)
-    if (logged.value) publish(logged, *logged.value);
-}
-
-MetricRow MetricLog::finish_epoch(const Communicator& communicator) {
+MetricRow MetricLog::reduce_epoch(const Communicator& communicator) {
   if (communicator.size() > 1) merge_epoch(communicator);
-  put_epoch_hooks_last();
+  // Those of the epoch's hooks come last, so that they take the places of others of their names.
+  std::ranges::stable_partition(entries_, [](const Entry& entry) { return !entry.of_epoch_hook; });
   MetricRow row;
   for (const Entry& entry : entries_) {
     if (!entry.on_epoch) continue;
@@ -287,6 +258,20 @@ MetricRow MetricLog::finish_epoch(const Communicator& communicator) {
     publish(entry, entry.epoch_name, value);
     if (entry.options.logger) set_value(row, entry.epoch_name, value);
   }
+  return row;
+}
+
+void MetricLog::show_epoch(const Communicator& communicator) {
+  auto kept = entries_;
+  (void)reduce_epoch(communicator);
+  entries_ = std::move(kept);
+  keep_values(metrics_, communicator);
+  for (const auto& logged : metrics_)
+    if (logged.value) publish(logged, *logged.value);
+}
+
+MetricRow MetricLog::finish_epoch(const Communicator& communicator) {
+  auto row = reduce_epoch(communicator);
   finish_metrics(communicator, row);
   entries_.clear();
   return row;

@@ -237,10 +237,8 @@ class LOCKSTEP_API MetricLog {
   Entry* find(std::string_view name, bool of_epoch_hook);
   Entry& entry_of(std::string_view name, LogOptions options);
   static MetricPart part_of(const Entry& entry, double value, double weight);
-  std::vector<MetricPart> parts_of_epoch() const;
-  static Entry adopted(const MetricPart& part);
   Entry& adopt(const MetricPart& part);
-  void put_epoch_hooks_last();
+  MetricRow reduce_epoch(const Communicator& communicator);
   void merge_epoch(const Communicator& communicator);
   void warn_if_counted_twice(const std::string& name, const metrics::Metric& metric);
   void finish_metrics(const Communicator& communicator, MetricRow& row);

@@ -238,7 +238,10 @@ void EvaluationPass::evaluate() {
   call_next(hooks_.start, EvaluationPhase::kStart);
   call_next(hooks_.epoch_start, EvaluationPhase::kEpochStart);
   if (progress_.phase == EvaluationPhase::kEpochStart) run_loaders();
-  if (progress_.phase < EvaluationPhase::kEpochEnd) log.evaluation.show_epoch(state_.setup.communicator());
+  if (progress_.phase < EvaluationPhase::kEpochEnd) {
+    state_.setup.announce_epoch_end();
+    log.evaluation.show_epoch(state_.setup.communicator());
+  }
   call_next(hooks_.epoch_end, EvaluationPhase::kEpochEnd);
   const auto row = log.evaluation.finish_epoch(state_.setup.communicator());
   if (is_inside_fit()) ++log.board.num_validations;

@@ -165,6 +165,7 @@ void FitLoop::run_epoch() {
 void FitLoop::end_epoch() {
   auto& progress = state_.progress;
   if (progress.phase < FitPhase::kEpochEnd) {
+    state_.setup.announce_epoch_end();
     state_.log.train.show_epoch(state_.setup.communicator());
     call_epoch_end(/*monitors=*/false, FitPhase::kEpochEnd);
   }

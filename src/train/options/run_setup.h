@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -29,8 +30,6 @@ struct RunFacts {
   bool is_recorded = false;                 ///< run.json and config.yaml are of this Trainer
   bool has_begun = false;                   ///< a run of this Trainer has passed all checks
   bool is_under_way = false;                ///< one is, so that its hooks cannot begin another
-  bool has_failed = false;                  ///< the last one
-  bool has_run_directory = false;           ///< open, with its log and loggers
 };
 
 /// The options, and what follows from them and from the environment. Functions that prepare a run, resume it
@@ -55,6 +54,8 @@ struct RunSetup {
   Stage stage = Stage::kFit;
   std::shared_ptr<AnyModule> module;
   std::vector<std::shared_ptr<Callback>> callbacks;  ///< in the order in which they are called
+  /// Called by the loops at the end of an epoch, before what is collective there; may be empty.
+  std::function<void()> before_epoch_end;
   std::vector<RunOptimizer> optimizers;
   TrainedModules trained;  ///< the module, or the parts of it that optimizers have named
 
@@ -64,6 +65,9 @@ struct RunSetup {
   ShardSpec shard(bool pad) const;
   /// Converts the tensors of batches to the type that the precision wants; empty where it converts none.
   TensorChange input_conversion() const;
+  void announce_epoch_end() const {
+    if (before_epoch_end) before_epoch_end();
+  }
   /// The mean of all ranks' values, the same bits on each. Collective.
   double mean_over_ranks(double value) const;
 };

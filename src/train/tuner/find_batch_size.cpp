@@ -194,14 +194,15 @@ class BatchSizeSetter {
 class BatchSizeTrials {
  public:
   BatchSizeTrials(TrainerState& state, const ScaleBatchSizeOptions& options, BatchSizeSetter& setter)
-      : state_(state), setter_(setter), scope_(state, voters(state.setup.communicator())) {
+      : state_(state), setter_(setter), scope_(state, {}) {
     auto& chosen = state.setup.options;
     chosen.limit_train_batches = 1.0;
     chosen.max_steps = options.steps_per_trial;
     for (auto* limit : {&chosen.limit_val_batches, &chosen.limit_test_batches, &chosen.limit_predict_batches})
       *limit = options.steps_per_trial;
-    if (state.setup.communicator().size() > 1)
-      state.setup.strategy = std::make_shared<TrialStrategy>(state.setup.strategy);
+    if (state.setup.communicator().size() == 1) return;
+    state.setup.strategy = std::make_shared<TrialStrategy>(state.setup.strategy);
+    state.setup.before_epoch_end = [&setup = state.setup] { vote(setup.communicator(), false); };
   }
 
   TrialOutcome run(std::int64_t size) {
@@ -218,11 +219,6 @@ class BatchSizeTrials {
   }
 
  private:
-  static std::vector<std::shared_ptr<Callback>> voters(const Communicator& communicator) {
-    if (communicator.size() == 1) return {};
-    return {std::make_shared<VoteAtEpochEnd>()};
-  }
-
   bool fits(const LoaderList& loaders) {
     try {
       run_loop(loaders);

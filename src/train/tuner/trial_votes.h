@@ -14,7 +14,6 @@
 
 #include <lockstep/base/export.h>
 #include <lockstep/strategy/strategy.h>
-#include <lockstep/train/hooks.h>
 #include <lockstep/train/tuner_options.h>
 
 namespace lockstep::detail {
@@ -39,18 +38,6 @@ struct OutOfMemoryElsewhere final : std::exception {
 /// Votes whether this rank has run out of memory. Collective, blocking.
 /// @throws OutOfMemoryElsewhere when another one has
 void vote(const Communicator& communicator, bool out_of_memory);
-
-/// Votes before the collectives of the loops at the end of an epoch.
-class VoteAtEpochEnd final : public Callback {
- public:
-  void on_train_epoch_end(TrainContext& context) override { agree(context); }
-  void on_validation_epoch_end(TrainContext& context) override { agree(context); }
-  void on_test_epoch_end(TrainContext& context) override { agree(context); }
-  void on_predict_epoch_end(TrainContext& context) override { agree(context); }
-
- private:
-  static void agree(const TrainContext& context) { vote(context.strategy().communicator(), false); }
-};
 
 /// Wraps a strategy, without its exchange of gradients: each rank uses its own, and votes.
 class TrialStrategy final : public Strategy {
