@@ -119,6 +119,17 @@ TEST_F(Observation, LearningRatesOfEverySteppedBatch) {
   EXPECT_EQ(trainer.callback_metrics().at("lr-SGD"), 0.25) << "of the last step, for names of checkpoints";
 }
 
+// As hooks may change it.
+TEST_F(Observation, LearningRatesWithoutAScheduleAreOfStepsAndOfEpochs) {
+  auto chosen = options();
+  const auto logger = std::make_shared<MemoryLogger>();
+  chosen.logger = logger;
+  chosen.log_every_n_steps = 2;
+  chosen.callbacks = {std::make_shared<LearningRateMonitor>()};
+  Trainer(chosen).fit(std::make_shared<testing::SlopeImpl>(), batches(4));
+  EXPECT_THAT(logger->rows, ::testing::IsSupersetOf({"lr-SGD@0", "lr-SGD@1", "lr-SGD@3"}));
+}
+
 TEST_F(Observation, LearningRatesNeedALogger) {
   auto chosen = options();
   chosen.logger = false;

@@ -246,6 +246,20 @@ TEST_F(Schedules, MaxTimeStopsARun) {
   EXPECT_GT(trainer.global_step(), 0);
 }
 
+TEST_F(Schedules, ARunWhoseTimeWasOverTrainsNothingMore) {
+  for (const auto interval : {TimerInterval::kStep, TimerInterval::kEpoch}) {
+    auto chosen = options(-1);
+    chosen.callbacks = {std::make_shared<Timer>(TimerOptions{.duration = 50ms, .interval = interval})};
+    Trainer first(chosen);
+    first.fit(model_, batches(10));
+    first.save_checkpoint(folder_ / "over.ckpt");
+    chosen.callbacks = {std::make_shared<Timer>(TimerOptions{.duration = 50ms, .interval = interval})};
+    Trainer second(chosen);
+    second.fit(model_, batches(10), std::optional<Loader<Example>>(), folder_ / "over.ckpt");
+    EXPECT_EQ(second.global_step(), first.global_step());
+  }
+}
+
 TEST_F(Schedules, ATimerKnowsWhatTheRunHasTaken) {
   auto chosen = options();
   const auto timer = std::make_shared<Timer>();

@@ -73,7 +73,7 @@ struct RunOptions {
   /// The exact folder of this run; empty: runs/NAME/version_N. Further Trainers of a program of ls::run() get
   /// the next version_N, or run_dir/trainer_2, trainer_3, ...
   std::filesystem::path run_dir = {};
-  std::optional<std::uint64_t> seed_everything = {};  ///< seeds the generators and the samplers of all ranks
+  std::optional<std::uint64_t> seed_everything = {};  ///< of samplers; ls::run() seeds generators with it
   /// Checkpoint to go on from: a folder, or "last", the last.ckpt of this run directory, else of the newest
   /// run of this name, or "hpc", the hpc_ckpt_N.ckpt there with the largest N, or "best", that of the first
   /// ModelCheckpoint. Empty: none.

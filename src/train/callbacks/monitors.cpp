@@ -46,10 +46,11 @@ void LearningRateMonitor::on_train_start(TrainContext& context) {
     log_warning("LearningRateMonitor: there is no learning-rate schedule; the rate is constant");
 }
 
-// Without logging_interval each rate is logged as often as its schedule changes it.
+// Without logging_interval each rate is logged as often as its schedule changes it; without a schedule hooks
+// may change it at any time.
 bool LearningRateMonitor::logs_at(const RunOptimizer& optimizer, Interval interval) const {
   if (options_.logging_interval) return *options_.logging_interval == interval;
-  return (optimizer.lr_scheduler ? optimizer.lr_scheduler->interval : Interval::kEpoch) == interval;
+  return !optimizer.lr_scheduler || optimizer.lr_scheduler->interval == interval;
 }
 
 void LearningRateMonitor::on_train_batch_start(StepContext& step) {

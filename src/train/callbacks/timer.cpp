@@ -21,8 +21,18 @@ struct Timer::Span {
 };
 
 namespace {
+
 constexpr std::size_t kStages = static_cast<std::size_t>(Stage::kPredict) + 1;
+
+void end_run(TrainContext& context, const TimerOptions& options) {
+  if (options.verbose && context.is_global_zero())
+    log_info("Time limit reached. Elapsed time is " +
+             OptionType<std::chrono::milliseconds>::print(*options.duration) +
+             " or more. Signaling Trainer to stop.");
+  context.stop_this_run();
 }
+
+}  // namespace
 
 Timer::Timer(TimerOptions options) : options_(options), spans_(std::make_unique<Span[]>(kStages)) {}
 Timer::~Timer() = default;
@@ -43,9 +53,12 @@ void Timer::setup(TrainContext& context) {
   if (context.stage() == Stage::kFit) before_ = {};
 }
 
-void Timer::on_train_start(TrainContext&) {
+// A fit whose time was over when it was saved trains nothing, whatever the interval, as Lightning's.
+void Timer::on_train_start(TrainContext& context) {
   span(Stage::kFit) = {.start = Clock::now()};
-  if (options_.duration) clock_ = std::make_unique<detail::AgreedClock>(*options_.duration, before_);
+  if (!options_.duration) return;
+  clock_ = std::make_unique<detail::AgreedClock>(*options_.duration, before_);
+  if (before_ >= *options_.duration) end_run(context, options_);
 }
 void Timer::on_train_end(TrainContext&) { span(Stage::kFit).end = Clock::now(); }
 
@@ -66,11 +79,7 @@ void Timer::on_predict_end(TrainContext&) { span(Stage::kPredict).end = Clock::n
 void Timer::stop_if_over(TrainContext& context) {
   // All ranks must ask the clock equally often, even if some want to stop already.
   if (!clock_ || !clock_->is_due(context.strategy().communicator()) || context.should_stop()) return;
-  if (options_.verbose && context.is_global_zero())
-    log_info("Time limit reached. Elapsed time is " +
-             OptionType<std::chrono::milliseconds>::print(*options_.duration) +
-             " or more. Signaling Trainer to stop.");
-  context.stop_this_run();
+  end_run(context, options_);
 }
 
 StateTree Timer::state() const {

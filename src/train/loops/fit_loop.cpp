@@ -88,6 +88,7 @@ void FitLoop::run(const std::function<void()>& on_begin) {
     LogScopeGuard scope(state_.log, state_.log.train, kEpochLog);
     state_.hooks.call(hook::on_train_start, context);
   }
+  stop_vote_.take();
   on_begin();
   while (num_batches_ > 0 && (!done() || has_epoch_to_end())) run_epoch();
   // What steps on a device have left to be found is an error on all ranks alike.
