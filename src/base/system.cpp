@@ -105,7 +105,8 @@ void finish_standard_output() {
   const bool is_written = std::fflush(stdout) == 0 && std::ferror(stdout) == 0 && std::cout.good();
   if (is_written) return;
   throw IoError("base", {.what = "standard output cannot be written",
-                         .got = errno == 0 ? "a failed write" : detail::system_error_text(errno)});
+                         .got = errno == 0 ? "a write that failed, as on a full disk"
+                                           : detail::system_error_text(errno)});
 }
 
 }  // namespace lockstep

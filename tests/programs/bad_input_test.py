@@ -25,7 +25,7 @@ class BadInput(ProgramTest):
                 process = subprocess.run([str(word) for word in command], cwd=self.folder, env=self.environment(), stdout=full,
                                          stderr=subprocess.PIPE, text=True, timeout=100)
             self.assertEqual(process.returncode, 1, command)
-            self.assertIn("standard output cannot be written; got No space left on device", process.stderr)
+            self.assertIn("standard output cannot be written", process.stderr)
 
     def test_wrong_type(self):
         self.assert_refused(self.digits("--trainer.max_epochs", "many"), 2, "trainer.max_epochs", "many", "integer")

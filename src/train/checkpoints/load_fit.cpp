@@ -228,8 +228,9 @@ void load_resume_point(const FitParts& fit) {
   fit.log.board.callback = metrics_of(own.get<StateTree>("callback_metrics"));
   fit.log.board.progress_bar = metrics_of(own.get<StateTree>("progress_bar_metrics"));
   load_validations(fit.log.board, own);
-  fit.stop.requested = fit.stop.saved = own.get<bool>("should_stop");
-  fit.stop.agreed = own.get<bool>("stop_agreed") || !fit.stop.callbacks.empty();
+  // Hooks of this run may have asked for it, too.
+  if (own.get<bool>("should_stop")) fit.stop.requested = fit.stop.saved = true;
+  if (own.get<bool>("stop_agreed") || !fit.stop.callbacks.empty()) fit.stop.agreed = true;
   const auto& gradients = own.get<StateTree>("gradients");
   if (world_size != fit.setup.communicator().size()) {
     if (!fit.setup.module->automatic_optimization() && !gradients.empty())
