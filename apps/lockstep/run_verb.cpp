@@ -78,7 +78,7 @@ std::string random_uuid() {
 }
 
 // It becomes part of a folder's name, and of a job without a token it is the key.
-// One of one node that has no name gets its own, as under torchrun: two of a machine are told apart.
+// A job of one node that is given no name gets its own, as under torchrun: two of a machine are told apart.
 std::string job_name_of(const RunFlags& flags, const lockstep::ProgramOptions& options) {
   const bool is_alone = options.first_rank < 0 && !options.rendezvous && options.launch.num_nodes == 1;
   if (is_alone && flags.rdzv_id == RunFlags().rdzv_id && !flags.rdzv.master_port) return random_uuid();

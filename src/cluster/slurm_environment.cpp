@@ -40,15 +40,16 @@ int require_below(const char* name, int limit, std::string_view limit_name) {
 // Whether this is the shell of `srun --pty bash`, or of salloc where a site runs it as a step; not of `srun
 // bash -c ./program`.
 bool is_shell() {
-  constexpr std::array kOtherShells{"csh", "dash", "fish", "ksh", "sh", "tcsh", "zsh"};
+  // salloc calls its own jobs interactive, or by the shell that it is given.
+  constexpr std::array kOtherNames{"interactive", "csh", "dash", "fish", "ksh", "sh", "tcsh", "zsh"};
   const auto step = env::get("SLURM_STEP_ID");
   const auto job = env::get("SLURM_JOB_NAME");
   const bool has_terminal = cluster::is_set("SLURM_PTY_PORT");
   const bool has_one_task = env::get("SLURM_NTASKS") == "1";
   if (step == kInteractiveStep) return true;
   if (job == "bash") return !step || has_one_task || has_terminal;
-  if (job == "interactive") return has_one_task && has_terminal;  // salloc calls its own jobs so, too
-  return has_terminal && std::ranges::any_of(kOtherShells, [&](const char* shell) { return job == shell; });
+  return has_one_task && has_terminal &&
+         std::ranges::any_of(kOtherNames, [&](const char* name) { return job == name; });
 }
 
 // "2" or "2(x3)": all nodes of the step have as many. Empty where they have not, and where srun says nothing.

@@ -123,10 +123,9 @@ class OutputRelay final : public RankObserver {
   void close_writers();
 
   /// After a run that has succeeded: where processes that its ranks have left running can still write, a
-  /// process of its own, called ls_output, goes on reading until they have ended. Their lines go to the files
-  /// of
-  /// --log-dir, a terminal or a regular file; what would go into a pipe is dropped, so that its reader need
-  /// not wait for them. Call it after has_finished() only.
+  /// process of its own goes on reading until they have ended. Their lines go to the files of --log-dir, a
+  /// terminal or a regular file; what would go into a pipe is dropped, so that its reader need not wait for
+  /// them. Call it after has_finished() only.
   void leave_reader_for_writers(SignalScope& signals);
 
   void add_to(std::vector<pollfd>& watched) const override;

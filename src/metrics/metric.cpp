@@ -128,7 +128,7 @@ void check_batch(const MetricStates& states, const std::vector<at::Tensor>& batc
 
 void take_up(MetricStates& states, const std::vector<at::Tensor>& batch) {
   ++states.update_count;
-  ++states.revision;
+  states.revision = detail::next_revision();
   for (std::size_t i = 0; i < batch.size(); ++i)
     detail::take_up(states.states[i], batch[i], states.update_count);
 }
@@ -173,7 +173,7 @@ void Metric::reset() {
   states_->states = detail::initial_states(states_->states);
   states_->own.reset();
   states_->update_count = 0;
-  ++states_->revision;
+  states_->revision = detail::next_revision();
   states_->is_loaded = false;
 }
 
@@ -202,7 +202,7 @@ void Metric::load_state(const StateTree& tree) {
   states_->states = std::move(states);
   states_->own.reset();
   states_->update_count = update_count;
-  ++states_->revision;
+  states_->revision = detail::next_revision();
   states_->is_loaded = true;
 }
 

@@ -22,12 +22,15 @@ struct MetricState {
   std::vector<at::Tensor> parts;  ///< for kCat: rows, in the order in which they came; none is empty
 };
 
+/// A number that no call has given before. Thread-safe.
+std::uint64_t next_revision();
+
 /// All states of a metric.
 struct MetricStates {
   std::string owner;  ///< name of the metric's class
   std::vector<MetricState> states = {};
   std::int64_t update_count = 0;
-  std::uint64_t revision = 0;                        ///< greater after each update, reset and load
+  std::uint64_t revision = next_revision();          ///< another one after each update, reset and load
   bool is_loaded = false;                            ///< by load_state(), since reset()
   std::optional<std::vector<MetricState>> own = {};  ///< while synced: the states of this rank
 };
@@ -60,7 +63,7 @@ class SavedMetric final : public Metric {
   /// Whether load_state() has been called since reset().
   static bool is_loaded(const Metric& metric);
 
-  /// How often its states have been changed, but by sync() and unsync().
+  /// A number that is another one whenever its states have been changed, but by sync() and unsync().
   static std::uint64_t revision(const Metric& metric);
 
   /// @throws CheckpointError as the getters of StateTree, or for an unknown reduction

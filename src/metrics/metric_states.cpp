@@ -4,6 +4,7 @@
 // number differs between ranks, are gathered.
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <iterator>
 #include <string>
 #include <string_view>
@@ -16,6 +17,12 @@
 #include "metrics/metric.h"
 
 namespace lockstep::metrics::detail {
+
+std::uint64_t next_revision() {
+  static std::atomic<std::uint64_t> last = 0;
+  return ++last;
+}
+
 namespace {
 
 using States = std::vector<MetricState*>;

@@ -107,15 +107,15 @@ TEST(SlurmEnvironment, IsWhatSrunStarted) {
 TEST(SlurmEnvironment, IsNotAShellNorABatchScript) {
   EXPECT_EQ(detected({{"SLURM_JOB_NAME", "bash"}, {"SLURM_PTY_PORT", "4711"}}), "lightning");
   EXPECT_EQ(detected({{"SLURM_JOB_NAME", "bash"}, {"SLURM_NTASKS", "1"}}), "lightning");
-  for (const char* shell : {"zsh", "sh"})
-    EXPECT_EQ(detected({{"SLURM_JOB_NAME", shell}, {"SLURM_PTY_PORT", "4711"}}), "lightning") << shell;
   EXPECT_EQ(detected({{"SLURM_JOB_NAME", "bash"}}), "slurm");  // srun bash -c ./program
-  // srun --pty --job-name=interactive bash, and srun --pty -n 4 ./train from the shell of salloc.
-  const Variables interactive{{"SLURM_JOB_NAME", "interactive"}, {"SLURM_PTY_PORT", "4711"}};
-  EXPECT_EQ(detected(interactive), "slurm");
-  auto alone = interactive;
-  alone.insert({{"SLURM_NTASKS", "1"}, {"SLURM_PROCID", "0"}, {"SLURM_LOCALID", "0"}});
-  EXPECT_EQ(detected(alone), "lightning");
+  // srun --pty zsh, and srun --pty -n 4 ./train from the shell of salloc, which names the job.
+  for (const char* name : {"interactive", "zsh", "sh"}) {
+    const Variables several{{"SLURM_JOB_NAME", name}, {"SLURM_PTY_PORT", "4711"}};
+    EXPECT_EQ(detected(several), "slurm") << name;
+    auto alone = several;
+    alone.insert({{"SLURM_NTASKS", "1"}, {"SLURM_PROCID", "0"}, {"SLURM_LOCALID", "0"}});
+    EXPECT_EQ(detected(alone), "lightning") << name;
+  }
   EXPECT_EQ(detected({{"SLURM_STEP_ID", "4294967290"}}), "lightning");
   ::testing::internal::CaptureStderr();
   EXPECT_EQ(detected({{"SLURM_STEP_ID", ""}}), "lightning");                        // sbatch

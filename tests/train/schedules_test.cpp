@@ -436,10 +436,15 @@ LOCKSTEP_RANK_BODY(stops_without_rows)(Communicator comm, std::string argument)-
         EarlyStoppingOptions{.monitor = "val_loss", .patience = 1, .check_on_train_epoch_end = false})};
   }
   options.callbacks.push_back(std::make_shared<LambdaCallback>(
-      LambdaHooks{.on_train_batch_end = [&](StepContext& step, const TrainOutput&) {
-        if (by_time) std::this_thread::sleep_for(10ms);
-        if (argument.starts_with("wish") && rank == 1 && step.batch_idx() == 9) step.stop();
-      }}));
+      LambdaHooks{.on_train_start =
+                      [&](TrainContext& context) {
+                        if (argument.starts_with("start") && rank == 1) context.stop();
+                      },
+                  .on_train_batch_end =
+                      [&](StepContext& step, const TrainOutput&) {
+                        if (by_time) std::this_thread::sleep_for(10ms);
+                        if (argument.starts_with("wish") && rank == 1 && step.batch_idx() == 9) step.stop();
+                      }}));
   const auto rows = [](std::int64_t count) {
     return loader(tensor_dataset(torch::ones({count, 1})), {.batch_size = 1});
   };
@@ -462,6 +467,7 @@ TEST_F(StopsOfRanks, ComeWithoutRowsOfMetrics) {
   EXPECT_LT(std::stoi(run("time")), 700);
   EXPECT_EQ(run("wish"), "50 1");  // the validation of a run that ends
   EXPECT_EQ(run("early"), "4 2");
+  EXPECT_EQ(run("start"), "0 0") << "before the first step";
 }
 
 }  // namespace

@@ -58,7 +58,9 @@ void Timer::on_train_start(TrainContext& context) {
   span(Stage::kFit) = {.start = Clock::now()};
   if (!options_.duration) return;
   clock_ = std::make_unique<detail::AgreedClock>(*options_.duration, before_);
-  if (before_ >= *options_.duration) end_run(context, options_);
+  const bool is_over = before_ >= *options_.duration;
+  const auto& communicator = context.strategy().communicator();
+  if (!communicator.broadcast_bytes(is_over ? "over" : "", 0).empty()) end_run(context, options_);
 }
 void Timer::on_train_end(TrainContext&) { span(Stage::kFit).end = Clock::now(); }
 

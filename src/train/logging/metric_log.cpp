@@ -1,6 +1,7 @@
 #include "train/logging/metric_log.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include <lockstep/base/error.h>
@@ -262,12 +263,17 @@ MetricRow MetricLog::reduce_epoch(const Communicator& communicator) {
 }
 
 void MetricLog::show_epoch(const Communicator& communicator) {
+  for (Entry& entry : entries_)
+    if (entry.on_epoch) entry.accumulated = entry.accumulated.value();  // read from a device once
   auto kept = entries_;
   (void)reduce_epoch(communicator);
   entries_ = std::move(kept);
   keep_values(metrics_, communicator);
-  for (const auto& logged : metrics_)
-    if (logged.value) publish(logged, *logged.value);
+  for (const auto& logged : metrics_) {
+    const bool has_value =
+        logged.is_here() ? logged.revision.has_value() : logged.value && !std::isnan(*logged.value);
+    if (has_value) publish(logged, *logged.value);
+  }
 }
 
 MetricRow MetricLog::finish_epoch(const Communicator& communicator) {

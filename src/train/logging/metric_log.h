@@ -40,7 +40,7 @@ struct LoggedMetric {
   bool is_unchanged() const;
 };
 
-/// Computes the value of each metric over all ranks, unless keep_values() has and no rank has updated it
+/// Computes the value of each metric over all ranks, unless keep_values() has and no rank has changed it
 /// since, and resets them. A metric that no rank has logged since the checkpoint was loaded has the value
 /// that the checkpoint holds, or none. Collective.
 /// @throws ConfigError on all ranks where one of them lacks a metric that others have, or a metric has more

@@ -214,8 +214,10 @@ void EvaluationPass::run_loaders() {
   write_step_row();  // of a batch behind whose hook the checkpoint was taken
   for (; loader() < loaders_.size(); ++progress_.loader) {
     run_loader();
-    if (loaders_.size() > 1)
+    if (loaders_.size() > 1) {
+      state_.setup.announce_exchange();
       state_.log.evaluation.finish_loader(state_.setup.communicator(), progress_.loader);
+    }
     progress_.batches = 0;
   }
 }
@@ -239,7 +241,7 @@ void EvaluationPass::evaluate() {
   call_next(hooks_.epoch_start, EvaluationPhase::kEpochStart);
   if (progress_.phase == EvaluationPhase::kEpochStart) run_loaders();
   if (progress_.phase < EvaluationPhase::kEpochEnd) {
-    state_.setup.announce_epoch_end();
+    state_.setup.announce_exchange();
     log.evaluation.show_epoch(state_.setup.communicator());
   }
   call_next(hooks_.epoch_end, EvaluationPhase::kEpochEnd);
@@ -322,6 +324,7 @@ LoaderCounts own_counts(const RunSetup& setup, const LoaderList& loaders) {
 std::vector<LoaderCounts> all_counts(const RunSetup& setup, const LoaderList& loaders, Stage stage) {
   const auto own = own_counts(setup, loaders);
   if (setup.communicator().size() == 1) return {own};
+  setup.announce_exchange();
   const auto* const bytes = reinterpret_cast<const char*>(own.data());
   const auto gathered = setup.communicator().all_gather_bytes({bytes, own.size() * sizeof(LoaderCount)});
   std::vector<LoaderCounts> all;

@@ -88,6 +88,7 @@ void FitLoop::run(const std::function<void()>& on_begin) {
     LogScopeGuard scope(state_.log, state_.log.train, kEpochLog);
     state_.hooks.call(hook::on_train_start, context);
   }
+  state_.setup.announce_exchange();
   stop_vote_.take();
   on_begin();
   while (num_batches_ > 0 && (!done() || has_epoch_to_end())) run_epoch();
@@ -166,7 +167,7 @@ void FitLoop::run_epoch() {
 void FitLoop::end_epoch() {
   auto& progress = state_.progress;
   if (progress.phase < FitPhase::kEpochEnd) {
-    state_.setup.announce_epoch_end();
+    state_.setup.announce_exchange();
     state_.log.train.show_epoch(state_.setup.communicator());
     call_epoch_end(/*monitors=*/false, FitPhase::kEpochEnd);
   }

@@ -54,8 +54,8 @@ struct RunSetup {
   Stage stage = Stage::kFit;
   std::shared_ptr<AnyModule> module;
   std::vector<std::shared_ptr<Callback>> callbacks;  ///< in the order in which they are called
-  /// Called by the loops at the end of an epoch, before what is collective there; may be empty.
-  std::function<void()> before_epoch_end;
+  /// Called by the loops on all ranks before they exchange anything but gradients; may be empty.
+  std::function<void()> before_exchange;
   std::vector<RunOptimizer> optimizers;
   TrainedModules trained;  ///< the module, or the parts of it that optimizers have named
 
@@ -65,8 +65,8 @@ struct RunSetup {
   ShardSpec shard(bool pad) const;
   /// Converts the tensors of batches to the type that the precision wants; empty where it converts none.
   TensorChange input_conversion() const;
-  void announce_epoch_end() const {
-    if (before_epoch_end) before_epoch_end();
+  void announce_exchange() const {
+    if (before_exchange) before_exchange();
   }
   /// The mean of all ranks' values, the same bits on each. Collective.
   double mean_over_ranks(double value) const;

@@ -81,8 +81,9 @@ struct StopState {
   bool is_wanted() const { return requested || !callbacks.empty(); }
 };
 
-/// Has several ranks stop at the same step. They vote at the ends of epochs, after validations, whenever
-/// metrics are written and, where a callback ends runs by the clock, about twice a second.
+/// Has several ranks stop at the same step. They vote before the first one, at the ends of epochs, after
+/// validations, whenever metrics are written and, where a callback ends runs by the clock, about twice a
+/// second.
 class StopVote {
  public:
   StopVote(const RunSetup& setup, StopState& stop) : setup_(setup), stop_(stop) {}

@@ -202,7 +202,7 @@ class BatchSizeTrials {
       *limit = options.steps_per_trial;
     if (state.setup.communicator().size() == 1) return;
     state.setup.strategy = std::make_shared<TrialStrategy>(state.setup.strategy);
-    state.setup.before_epoch_end = [&setup = state.setup] { vote(setup.communicator(), false); };
+    state.setup.before_exchange = [&setup = state.setup] { vote(setup.communicator(), false); };
   }
 
   TrialOutcome run(std::int64_t size) {

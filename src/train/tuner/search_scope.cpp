@@ -125,7 +125,7 @@ void SearchScope::take_back() {
   state_.setup.strategy = std::move(replaced_.strategy);
   state_.hooks = std::move(replaced_.hooks);
   state_.setup.callbacks = std::move(replaced_.callbacks);
-  state_.setup.before_epoch_end = nullptr;
+  state_.setup.before_exchange = nullptr;
   state_.log.loggers = std::move(replaced_.loggers);
   state_.setup.profiler = std::move(replaced_.profiler);
   state_.checkpoints.resume_point = std::move(replaced_.resume_point);

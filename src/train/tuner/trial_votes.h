@@ -2,9 +2,10 @@
 // run out of memory.
 //
 // A rank that runs out of memory leaves the loop at once, and the others would wait for it in their next
-// collective. So the ranks vote before each collective of the loops that a trial reaches: after each backward
-// pass, which exchanges nothing in a trial, at the end of each epoch, and after the trial. A rank that fails
-// votes while it leaves the loop; the others receive that vote with their next one, and leave, too.
+// collective. So the ranks vote before each collective of the loops that a trial reaches
+// (RunSetup::before_exchange), after each backward pass, which exchanges nothing in a trial, and after the
+// trial. A rank that fails votes while it leaves the loop; the others receive that vote with their next one,
+// and leave, too.
 #pragma once
 
 #include <exception>

@@ -22,7 +22,7 @@ namespace lockstep {
 
 /// Names, meaning and defaults are Lightning's.
 struct LearningRateMonitorOptions {
-  std::optional<Interval> logging_interval = {};  ///< each step or each epoch; none: as the schedule advances
+  std::optional<Interval> logging_interval = {};  ///< none: as schedules advance, or both without one
   bool log_momentum = false;                      ///< or beta1
   bool log_weight_decay = false;                  ///< logs weight decay, too
   std::string log_key_prefix = {};                ///< before each name
