@@ -115,13 +115,6 @@ int main(int argc, char** argv) {
   auto* describing = add_man_pages(app, man_flags);
   auto* being_node = app.add_subcommand("node", "What lockstep run --hostfile starts on each host");
 
-  const auto parse = [&] {
-    std::vector<std::string> words(argv + 1, argv + argc);
-    for (const auto* verb : app.get_subcommands({})) separate_empty_values(*verb, words);
-    for (const auto* verb : {running, scripting}) drop_dashes_before_program(*verb, words);
-    std::ranges::reverse(words);  // as CLI11 takes them
-    app.parse(std::move(words));
-  };
   const auto run_verb = [&] {
     if (demonstrating->parsed()) demo(demonstrating->remaining());
     if (inspecting->parsed()) return inspect(folder, other);
@@ -150,7 +143,11 @@ int main(int argc, char** argv) {
   };
   const auto parse_and_run = [&] {
     try {
-      parse();
+      std::vector<std::string> words(argv + 1, argv + argc);
+      for (const auto* verb : app.get_subcommands({})) separate_empty_values(*verb, words);
+      for (const auto* verb : {running, scripting}) drop_dashes_before_program(*verb, words);
+      std::ranges::reverse(words);  // as CLI11 takes them
+      app.parse(std::move(words));
     } catch (const CLI::ParseError& error) {  // or what is no error: a call for help
       return app.exit(error) == 0 ? 0 : 2;
     }

@@ -1,7 +1,7 @@
 #include "run_verb.h"
 
 #include <algorithm>
-#include <random>
+#include <fstream>
 
 #include <lockstep/base/env.h>
 #include <lockstep/launch/launch.h>
@@ -66,22 +66,20 @@ void check_place(const lockstep::ProgramOptions& options) {
                  std::to_string(options.world_size));
 }
 
-// Version 4 of RFC 9562.
+// Another one at each call; empty where the kernel gives none. Source: random(4).
 std::string random_uuid() {
-  std::random_device random;
-  std::string text = "xxxxxxxx-xxxx-4xxx-yxxx-xxxxxxxxxxxx";
-  for (char& letter : text) {
-    if (letter == 'x') letter = "0123456789abcdef"[random() % 16];
-    if (letter == 'y') letter = "89ab"[random() % 4];
-  }
-  return text;
+  std::ifstream file("/proc/sys/kernel/random/uuid");
+  std::string uuid;
+  std::getline(file, uuid);
+  return uuid;
 }
 
 // It becomes part of a folder's name, and of a job without a token it is the key.
 // A job of one node that is given no name gets its own, as under torchrun: two of a machine are told apart.
 std::string job_name_of(const RunFlags& flags, const lockstep::ProgramOptions& options) {
   const bool is_alone = options.first_rank < 0 && !options.rendezvous && options.launch.num_nodes == 1;
-  if (is_alone && flags.rdzv_id == RunFlags().rdzv_id && !flags.rdzv.master_port) return random_uuid();
+  const bool is_named = flags.rdzv_id != RunFlags().rdzv_id || flags.rdzv.master_port;
+  if (const auto own = random_uuid(); is_alone && !is_named && !own.empty()) return own;
   constexpr std::size_t kMost = 240;
   if (flags.rdzv_id.empty() || flags.rdzv_id.size() > kMost)
     refuse_value("--rdzv-id", "a name of 1 to " + std::to_string(kMost) + " bytes",

@@ -1,5 +1,4 @@
 #include "xla/emitter.h"
-#include "base/number_locale.h"
 
 #include <algorithm>
 #include <array>
@@ -7,6 +6,8 @@
 #include <cmath>
 #include <cstdio>
 #include <numeric>
+
+#include "base/number_locale.h"
 
 namespace lockstep::xla {
 namespace {

@@ -79,7 +79,8 @@ class LOCKSTEP_API Strategy {
   /// Its optimizers stay with it. Not Collective. @throws ConfigError when it is not set up
   virtual void release_module(const torch::nn::Module& module);
 
-  /// Creates an optimizer of the trainable parameters of `module`, which has been set up.
+  /// Creates an optimizer of the trainable parameters of `module`, which has been set up. Collective.
+  /// @throws CollectiveMismatch, in strategies of several ranks, where the ranks make different ones
   virtual std::unique_ptr<Optimizer> setup_optimizer(torch::nn::Module& module,
                                                      const OptimizerFactory& factory);
 
