@@ -33,32 +33,40 @@ PYTHON
   trap - EXIT
 }
 
-# One unit per module, as tools/check_names.py allows: LibTorch's headers are then read once. src/cuda needs headers for CUDA,
-# which these wheels have not; src/xla is built with LibTorch 2.13 and later.
+# One unit with all files, as LibTorch's headers take most of the time, and one per module, within which tools/check_names.py
+# keeps names apart. src/cuda needs headers for CUDA, which these wheels have not; src/xla is built with LibTorch 2.13 and later.
 write_units() {  # into $1
-  local file module
+  local file module unit
   grep -rlE 'c10d/|comm/c10d\.h|comm/compat\.h|device/compat\.h|StorageImpl|CachingDeviceAllocator|profiler_kineto' --include='*.cpp' --exclude-dir=cuda --exclude-dir=xla src | LC_ALL=C sort |
     while read -r file; do
       module="${file#src/}"
-      [ -e "$1/${module%%/*}.cpp" ] || echo "#include <lockstep/torch.h>" > "$1/${module%%/*}.cpp"  # as precompiled
-      echo "#include \"$PWD/$file\"" >> "$1/${module%%/*}.cpp"
+      for unit in "$1/all.cpp" "$1/of_${module%%/*}.cpp"; do
+        [ -e "$unit" ] || echo "#include <lockstep/torch.h>" > "$unit"  # as precompiled
+        echo "#include \"$PWD/$file\"" >> "$unit"
+      done
     done
 }
 
-check_unit() {  # the unit $2 against version $1
-  local include="$cache/$1/torch/include" name
-  name="$(basename "$2" .cpp): $(grep -c "$PWD" "$2") files against LibTorch $1"
+compile() {  # the unit $2 against version $1
+  local include="$cache/$1/torch/include"
   c++ -std=gnu++20 -fsyntax-only -w -O1 --param=ggc-min-heapsize=8000000 -DUSE_DISTRIBUTED -DUSE_C10D_GLOO -Iinclude -Isrc \
-    -isystem "$include" -isystem "$include/torch/csrc/api/include" -idirafter third_party/gloo_stub "$2" \
-    || { echo "libtorch: $name: FAILED"; return 1; }
-  echo "libtorch: $name: compiled"
+    -isystem "$include" -isystem "$include/torch/csrc/api/include" -idirafter third_party/gloo_stub "$2"
+}
+
+check_version() {  # $1, with the units of $2
+  local unit failed=0
+  if ! compile "$1" "$2/all.cpp" 2> "$2/$1.errors"; then
+    for unit in "$2"/of_*.cpp; do  # these tell a file that does not compile from names that two modules share
+      compile "$1" "$unit" || { echo "libtorch: $(basename "$unit" .cpp) against LibTorch $1: FAILED"; failed=1; }
+    done
+  fi
+  [ "$failed" = 0 ] && echo "libtorch: $(($(wc -l < "$2/all.cpp") - 1)) files against LibTorch $1: compiled"
 }
 
 units="$(mktemp -d)"
 trap 'rm -rf "$units"' EXIT
 write_units "$units"
 for version in "$@"; do (fetch_headers "$version"); done
-export -f check_unit
+export -f compile check_version
 export cache
-for version in "$@"; do for unit in "$units"/*.cpp; do echo "$version $unit"; done; done |
-  xargs -P "$(nproc)" -n 2 bash -c 'check_unit "$@"' check_unit
+printf '%s\n' "$@" | xargs -P "$(nproc)" -I VERSION bash -c 'check_version VERSION "$0"' "$units"
