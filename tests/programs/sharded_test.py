@@ -177,8 +177,10 @@ class Sharded(ProgramTest):
     def test_a_batch_trains_whose_activations_have_not_enough_memory(self):
         batch = [10, 128, "--model.context", 256, "--data.batch_size", 16]
         fsdp = ["--trainer.strategy", "fsdp"]
-        self.assert_trains_in_less(batch, fsdp, [*fsdp, "--trainer.strategy.activation_offload", "true",
-                                                 "--trainer.strategy.offload_dir", self.folder], ranks=1)
+        offloaded = [*fsdp, "--trainer.strategy.activation_offload", "true", "--trainer.strategy.offload_dir", self.folder]
+        self.assert_trains_in_less(batch, fsdp, offloaded, ranks=1)
+        with_it, without = (self.peak_data_mib(self.language_model(*batch, *way, ranks=1)) for way in (offloaded, fsdp))
+        self.assertLess(2 * with_it, without, "memory of tensors that are on disk was not given back")
 
 
 if __name__ == "__main__":

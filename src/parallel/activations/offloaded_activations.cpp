@@ -15,6 +15,7 @@
 #include <lockstep/parallel/dispatch/engine_hooks.h>
 #include <lockstep/torch.h>
 
+#include "base/system.h"
 #include "device/step_recording.h"
 #include "offload/swap_folder.h"
 #include "parallel/dispatch/backward_thread.h"
@@ -242,6 +243,9 @@ OffloadedActivations::OffloadedActivations(const torch::nn::Module& module, cons
     : store_(std::make_shared<ActivationStore>(folder_of(options, rank, device), options.min_bytes)),
       parameters_(marked_tensors(module)) {
   refuse_rrelu(module);
+  // What is copied from the heap is freed there: small tensors that stay would keep each such hole from being
+  // used.
+  if (device.is_cpu()) return_freed_memory();
   install_autograd_engine();
   mark();
 }
