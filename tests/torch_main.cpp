@@ -5,6 +5,8 @@
 
 #include <lockstep/testing/fork_ranks.h>
 
+#include "device/vector_math.h"
+
 namespace {
 
 void catch_assertions(const std::function<void()>& part, std::vector<std::string>& failed) {
@@ -26,6 +28,7 @@ void catch_assertions(const std::function<void()>& part, std::vector<std::string
 
 int main(int argc, char** argv) {
   lockstep::testing::start_zygote(catch_assertions);
+  lockstep::detail::choose_vector_math();
   ::testing::InitGoogleMock(&argc, argv);
   return RUN_ALL_TESTS();
 }

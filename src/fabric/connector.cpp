@@ -19,6 +19,7 @@
 #include "base/job_log.h"
 #include "base/system.h"
 #include "cluster/environment_end.h"
+#include "device/vector_math.h"
 #include "launch/outside_ranks.h"
 #include "launch/signals.h"
 
@@ -120,6 +121,7 @@ void Connector::start_ranks(const std::filesystem::path& run_dir) const {
 
 std::shared_ptr<Strategy> Connector::join() const {
   disable_heap_trimming();
+  detail::choose_vector_math();
   join_launcher();
   set_world_ranks(*environment_, shape_);
   cluster::tear_down_at_end(environment_);

@@ -12,6 +12,7 @@
 
 #include "base/host_name.h"
 #include "cluster/variables.h"
+#include "device/vector_math.h"
 
 namespace lockstep {
 namespace {
@@ -170,6 +171,7 @@ void ProcessGroup::leave() noexcept {
 
 ProcessGroup init_process_group(const ProcessGroupOptions& options) {
   if (env::get("LOCKSTEP_LAUNCHED")) join_launcher();
+  detail::choose_vector_math();
   const auto method = detail::parse_init_method(options.init_method);
   auto comm = comm_options(options, method);
   if (method.scheme != "file") return ProcessGroup(init_communicator(comm));
