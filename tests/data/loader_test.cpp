@@ -3,10 +3,14 @@
 #include <torch/torch.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <fstream>
 #include <latch>
+#include <map>
+#include <mutex>
+#include <ranges>
 #include <stdexcept>
 #include <thread>
 
@@ -325,14 +329,15 @@ TEST(Loader, GivesPersistentWorkersToOneStreamAtATime) {
 
 TEST(Loader, KeepsPersistentWorkersWithWhatIsTheirs) {
   const auto batches_seen = [](bool persistent) {
-    std::atomic<int> most = 0;
+    std::mutex mutex;
+    std::map<pid_t, int> seen;  // by thread
     const auto data = std::make_shared<Recorder>(4, [&](auto) {
-      thread_local int seen = 0;
-      most = std::max<int>(most, ++seen);
+      const std::lock_guard lock(mutex);
+      ++seen[::gettid()];
     });
     const auto numbers = loader(data, {.num_workers = 1, .persistent_workers = persistent});
     for (int epoch = 0; epoch < 3; ++epoch) batches_of(numbers, epoch);
-    return most.load();
+    return std::ranges::max(std::views::values(seen));
   };
   EXPECT_EQ(batches_seen(true), 12);
   EXPECT_EQ(batches_seen(false), 4);
