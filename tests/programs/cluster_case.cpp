@@ -14,9 +14,11 @@
 #include <fstream>
 #include <iostream>
 
+#include "program_case.h"
+
 namespace ls = lockstep;
 
-namespace {
+namespace cluster_case {
 
 int number(const char* name, const char* other) {
   const char* text = std::getenv(name);
@@ -89,9 +91,7 @@ void use_fabric(bool fails, ls::FabricOptions options = {}) {
   std::cout << "folder " + fabric.run_dir().string() + "\n";
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int start(int argc, char** argv) {
   const std::string entry = argc > 1 ? argv[1] : "";
   const bool fails = argc > 2 && std::string(argv[2]) == "fail";
   const int skipped = fails ? 2 : 1;
@@ -117,3 +117,7 @@ int main(int argc, char** argv) {
     return ls::run_rank([&] { ls::spawn([&](int) { use_fabric(fails); }, {.nprocs = 2}); });
   return 0;
 }
+
+const ProgramCase kCase{"cluster_case", start};
+
+}  // namespace cluster_case

@@ -4,10 +4,12 @@
 
 #include <fstream>
 
+#include "program_case.h"
+
 namespace ls = lockstep;
 namespace nn = torch::nn;
 
-namespace {
+namespace deferred_case {
 
 struct CaseOptions {
   bool in_constructor = false;
@@ -69,9 +71,7 @@ struct ManyLayersImpl : ls::Module<ls::Example> {
 };
 TORCH_MODULE(ManyLayers);
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int start(int argc, char** argv) {
   CaseOptions options;
   const ls::Program program{
       .name = "deferred_case",
@@ -83,3 +83,7 @@ int main(int argc, char** argv) {
     trainer.fit(ManyLayers(options), ls::loader(ls::tensor_dataset(data, data), {.batch_size = 2}));
   });
 }
+
+const ProgramCase kCase{"deferred_case", start};
+
+}  // namespace deferred_case

@@ -10,6 +10,8 @@
 #include <thread>
 #include <vector>
 
+#include "program_case.h"
+
 namespace ls = lockstep;
 
 namespace diagnoses_case {
@@ -71,19 +73,20 @@ struct NetImpl : ls::Module<torch::Tensor> {
 };
 TORCH_MODULE(Net);
 
-}  // namespace diagnoses_case
-
-int main(int argc, char** argv) {
-  diagnoses_case::CaseOptions options;
+int start(int argc, char** argv) {
+  CaseOptions options;
   const ls::Program program{.name = "diagnoses_case",
                             .trainer = {.max_epochs = 1, .enable_checkpointing = false},
                             .options = {ls::options("case", options)}};
   return ls::run(argc, argv, program, [&](ls::Cli& cli) {
     ls::Trainer trainer(cli.trainer());
     if (trainer.global_rank() == 1) std::this_thread::sleep_for(options.late);
-    const auto rows = options.batches * diagnoses_case::kSamples * trainer.world_size();
-    trainer.fit(diagnoses_case::Net(options),
-                ls::loader(std::make_shared<diagnoses_case::SlowRows>(rows, options.reads),
-                           {.batch_size = diagnoses_case::kSamples, .num_workers = options.num_workers}));
+    const auto rows = options.batches * kSamples * trainer.world_size();
+    trainer.fit(Net(options), ls::loader(std::make_shared<SlowRows>(rows, options.reads),
+                                         {.batch_size = kSamples, .num_workers = options.num_workers}));
   });
 }
+
+const ProgramCase kCase{"diagnoses_case", start};
+
+}  // namespace diagnoses_case

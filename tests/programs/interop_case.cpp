@@ -19,9 +19,11 @@
 #include <iostream>
 #include <string_view>
 
+#include "program_case.h"
+
 namespace ls = lockstep;
 
-namespace {
+namespace interop_case {
 
 std::vector<ls::Rename> renames(std::span<char* const> words) {
   std::vector<ls::Rename> rows;
@@ -92,9 +94,7 @@ void run(std::span<char* const> words) {
   if (kind == "huggingface") ls::write_weights(out, ls::read_huggingface(in, renames(words.subspan(3))));
 }
 
-}  // namespace
-
-int main(int argc, char** argv) try {
+int start(int argc, char** argv) try {
   if (argc < 4) return 2;
   run(std::span<char* const>(argv, static_cast<std::size_t>(argc)).subspan(1));
   return 0;
@@ -102,3 +102,7 @@ int main(int argc, char** argv) try {
   std::cerr << error.what() << '\n';
   return 1;
 }
+
+const ProgramCase kCase{"interop_case", start};
+
+}  // namespace interop_case

@@ -10,11 +10,13 @@
 #include <fstream>
 #include <sstream>
 
+#include "program_case.h"
+
 namespace ls = lockstep;
 namespace nn = torch::nn;
 namespace F = torch::nn::functional;
 
-namespace {
+namespace resume_case {
 
 // Samples with noise of their own each time they are drawn. Notes the batches in RECORD.PID, a line for each.
 class NoisyDataset final : public ls::Dataset<ls::Example> {
@@ -246,9 +248,7 @@ std::shared_ptr<ls::Callback> callback_named(const std::string& name) {
   throw ls::ConfigError("resume_case", {.what = "case.callback", .got = name});
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int start(int argc, char** argv) {
   CaseOptions options;
   return ls::run(argc, argv, {.options = {ls::options("case", options)}}, [&](ls::Cli& cli) {
     auto trainer_options = cli.trainer({.max_epochs = 3, .enable_progress_bar = false});
@@ -267,3 +267,7 @@ int main(int argc, char** argv) {
     if (!options.save_weights_after.empty()) trainer.save_checkpoint(options.save_weights_after, true);
   });
 }
+
+const ProgramCase kCase{"resume_case", start};
+
+}  // namespace resume_case

@@ -6,10 +6,12 @@
 
 #include <lockstep/lockstep.h>
 
+#include "program_case.h"
+
 namespace ls = lockstep;
 namespace fs = std::filesystem;
 
-namespace {
+namespace trainers_case {
 
 struct TinyImpl : ls::Module<ls::Example> {
   TinyImpl() { register_module("net", net); }
@@ -57,9 +59,7 @@ void fit(ls::TrainerOptions options, const std::string& ckpt_path = {}) {
   trainer.fit(Tiny(), ls::loader(ls::tensor_dataset(torch::ones({8, 2})), {.batch_size = 2}), {}, ckpt_path);
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int start(int argc, char** argv) {
   CaseOptions own;
   return ls::run(argc, argv, {.verbs = {"fit", "two", "throw"}, .options = {ls::options("case", own)}},
                  [&](ls::Cli& cli) {
@@ -71,3 +71,7 @@ int main(int argc, char** argv) {
                    fit(options, "last");
                  });
 }
+
+const ProgramCase kCase{"trainers_case", start};
+
+}  // namespace trainers_case

@@ -10,6 +10,8 @@
 
 #include <fstream>
 
+#include "program_case.h"
+
 namespace ls = lockstep;
 
 namespace tuner_case {
@@ -92,10 +94,7 @@ void write_result(const ls::Trainer& trainer, const nlohmann::json& result) {
   std::ofstream(trainer.run_dir() / name) << result;
 }
 
-}  // namespace tuner_case
-
-int main(int argc, char** argv) {
-  using namespace tuner_case;
+int start(int argc, char** argv) {
   CaseOptions options;
   const ls::Program program{.verbs = {"tune", "fit", "plain"},
                             .trainer = {.max_epochs = 2, .enable_progress_bar = false},
@@ -131,3 +130,7 @@ int main(int argc, char** argv) {
     write_result(trainer, result);
   });
 }
+
+const ProgramCase kCase{"tuner_case", start};
+
+}  // namespace tuner_case

@@ -4,9 +4,11 @@
 
 #include <nlohmann/json.hpp>
 
+#include "program_case.h"
+
 namespace ls = lockstep;
 
-namespace {
+namespace uneven_case {
 
 struct CaseOptions {
   std::int64_t no_loss_on = -1;  // rank; -2: all
@@ -80,9 +82,7 @@ class WithoutSecond final : public ls::AnyLoader {
   std::shared_ptr<ls::AnyLoader> loader_;
 };
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int start(int argc, char** argv) {
   CaseOptions options;
   return ls::run(argc, argv, {.options = {ls::options("case", options)}}, [&](ls::Cli& cli) {
     ls::Trainer trainer(cli.trainer({.max_epochs = 2, .enable_progress_bar = false}));
@@ -98,3 +98,7 @@ int main(int argc, char** argv) {
     trainer.print(seen.dump());
   });
 }
+
+const ProgramCase kCase{"uneven_case", start};
+
+}  // namespace uneven_case

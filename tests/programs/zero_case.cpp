@@ -7,10 +7,12 @@
 
 #include <lockstep/lockstep.h>
 
+#include "program_case.h"
+
 namespace ls = lockstep;
 namespace nn = torch::nn;
 
-namespace {
+namespace zero_case {
 
 struct CaseOptions {
   std::string dir;
@@ -130,9 +132,7 @@ void print_client_state(const ls::Fabric& fabric, const ls::StateTree& client_st
   if (client_state.contains("note")) fabric.print(client_state.get<std::string>("note"));
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int start(int argc, char** argv) {
   CaseOptions options;
   const ls::Program program{.verbs = {"save", "load"},
                             .fabric = ls::FabricOptions{.strategy = ls::Ddp{}},
@@ -184,3 +184,7 @@ int main(int argc, char** argv) {
     if (loaded) print_client_state(fabric, loaded->client_state);
   });
 }
+
+const ProgramCase kCase{"zero_case", start};
+
+}  // namespace zero_case
