@@ -12,6 +12,7 @@ BIN = pathlib.Path(os.environ["LOCKSTEP_BINARY_DIR"]) / "bin"
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 PARITY = SOURCE / "tests/parity"
 ENGINES = ("fsdp", "zero1", "zero2", "zero3")
+BFLOAT16 = 2**-8  # its precision, in which Muon multiplies matrices: how depends on the processor
 
 
 def run(*command, **options):
@@ -83,7 +84,7 @@ class TestSteps(Case):
                 self.check(name, 4)
 
     def test_of_optimizers_that_ask_other_ranks(self):
-        for optimizer, difference in (("lamb", 0), ("muon", 1e-3)):
+        for optimizer, difference in (("lamb", 0), ("muon", BFLOAT16)):
             for name, world in (("single", 1), ("fp16", 1), ("ddp", 2), ("fsdp", 2), ("zero2", 4)):
                 for captured in (0, 17):
                     with self.subTest(optimizer, name=name, world=world, captured=captured):
