@@ -119,6 +119,8 @@ StoredWeights single(const fs::path& path) {
 StoredWeights stored_safetensors(const fs::path& path) {
   std::error_code ignored;
   if (!fs::is_directory(path, ignored)) return single(path);
+  // The index of an earlier model may lie beside it, and transformers reads the one file, too.
+  if (fs::exists(path / kSafetensors, ignored)) return single(path / kSafetensors);
   return fs::exists(path / kSafetensorsIndex, ignored) ? indexed(path) : single(path / kSafetensors);
 }
 

@@ -35,11 +35,22 @@ pickle::Dict PickleOfState::dict(const StateTree& tree) {
                                          .expected = "a value that was read",
                                          .got = tree.what_is_unread(),
                                          .hint = "set it to a value of your own, or leave it out"});
+  const auto require_text = [&](const std::string& text, const std::string& what) {
+    if (is_utf8(text)) return;
+    throw CheckpointError(
+        "checkpoint", {.what = what + " of state " + tree.path() + " cannot be written to a file for Python",
+                       .expected = "text in UTF-8",
+                       .got = in_quotes(text),
+                       .hint = "store other bytes as StateBytes"});
+  };
   pickle::Dict dict;
   const bool is_optimizer = tree.contains("state") && tree.contains("param_groups");
   for (const auto& [name, held] : tree.entries()) {
     const auto* state = std::get_if<StateTree>(&held);
-    const bool has_integers = is_optimizer && name == "state" && state != nullptr;
+    require_text(name, "a name");
+    if (const auto* text = std::get_if<std::string>(&held)) require_text(*text, "'" + name + "'");
+    const bool has_integers =
+        state != nullptr && ((is_optimizer && name == "state") || name == "milestones");  // of MultiStepLR
     dict.set(name, has_integers ? pickle::Value(with_integer_keys(*state)) : value(held));
   }
   return dict;
@@ -104,6 +115,19 @@ void StateOfPickle::refuse(const std::string& what, const std::string& got) cons
                          .hint = "leave it out, or store it as text, when saving in Python"});
 }
 
+namespace {
+
+// All of `bytes`, whatever views of them there are: an expanded one has more elements than there are bytes.
+at::Tensor resolved(const at::Tensor& bytes, at::ScalarType dtype, bool is_conj, bool is_neg) {
+  const auto count = bytes.numel() / static_cast<std::int64_t>(at::elementSize(dtype));
+  auto all = at::empty({0}, dtype).set_(bytes.storage(), 0, {count}, {1});
+  if (is_conj) all = all.conj();
+  if (is_neg) all = at::_neg_view(all);
+  return all.resolve_conj().resolve_neg();
+}
+
+}  // namespace
+
 at::Tensor StateOfPickle::tensor(const pickle::Tensor& tensor) {
   auto [place, is_new] = storages_.try_emplace(tensor.storage->key);
   if (is_new) {
@@ -111,11 +135,13 @@ at::Tensor StateOfPickle::tensor(const pickle::Tensor& tensor) {
     place->second = at::empty({static_cast<std::int64_t>(bytes.size())}, at::kByte);
     if (!bytes.empty()) std::memcpy(place->second.mutable_data_ptr(), bytes.data(), bytes.size());
   }
-  auto view = at::empty({0}, scalar_type(tensor.dtype));
-  view.set_(place->second.storage(), tensor.offset, tensor.shape, tensor.stride);
-  if (tensor.is_conj) view = view.conj();
-  if (tensor.is_neg) view = at::_neg_view(view);
-  return view.resolve_conj().resolve_neg();
+  const auto dtype = scalar_type(tensor.dtype);
+  const auto storage = tensor.is_conj || tensor.is_neg
+                           ? resolved(place->second, dtype, tensor.is_conj, tensor.is_neg).storage()
+                           : place->second.storage();
+  auto view = at::empty({0}, dtype);
+  view.set_(storage, tensor.offset, tensor.shape, tensor.stride);
+  return view;
 }
 
 namespace {

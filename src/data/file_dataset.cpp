@@ -87,16 +87,18 @@ at::Tensor read(const fs::path& path) {
 
 namespace {
 
-// Numbers with a fraction would be cut in silence.
+// Numbers with a fraction would be cut in silence, and integers wrapped.
 void require_whole(const fs::path& path, const at::Tensor& told, const at::Tensor& targets) {
-  if (!told.is_floating_point() || targets.is_floating_point()) return;
-  const auto changed = targets.to(at::kDouble).ne(told.to(at::kDouble)).flatten().nonzero();
+  if (targets.is_floating_point()) return;
+  const auto wide = told.is_floating_point() ? at::kDouble : at::kLong;
+  const auto changed = targets.to(wide).ne(told.to(wide)).flatten().nonzero();
   if (changed.size(0) == 0) return;
   const auto first = changed[0].item<std::int64_t>();
   throw DataError(
       "data", {.what = "label " + std::to_string(first) + " of '" + path.string() + "' does not fit its type",
                .expected = std::string("an integer of type ") + at::toString(targets.scalar_type()),
-               .got = std::to_string(told.flatten()[first].item<double>()),
+               .got = wide == at::kDouble ? std::to_string(told.flatten()[first].item<double>())
+                                          : std::to_string(told.flatten()[first].item<std::int64_t>()),
                .hint = "for a target that is no class number, {.label_dtype = torch::kFloat}"});
 }
 

@@ -14,6 +14,7 @@
 #include <lockstep/formats/safetensors.h>
 #include <lockstep/formats/torch_file.h>
 
+#include "base/format.h"
 #include "formats/checkpoint_files.h"
 #include "formats/checkpoint_folders.h"
 #include "formats/file_text.h"
@@ -45,7 +46,7 @@ std::string plain_text(const pickle::Value& value) {
   std::ostringstream text;
   if (const auto* flag = value.as<bool>()) text << (*flag ? "true" : "false");
   if (const auto* number = value.as<std::int64_t>()) text << *number;
-  if (const auto* number = value.as<double>()) text << *number;
+  if (const auto* number = value.as<double>()) text << number_text(*number);
   if (const auto* string = value.as<std::string>()) text << '"' << *string << '"';
   if (const auto* bytes = value.as<pickle::Bytes>()) text << bytes->size() << " bytes";
   if (const auto* name = value.as<pickle::Name>()) text << name->text;
@@ -75,9 +76,11 @@ void collect_items(const Items& items, const std::string& path, Lines& lines) {
 void collect(const pickle::Value& value, const std::string& path, Lines& lines) {
   const auto line = [&](const std::string& text) { return "  " + printable(path + ": " + text) + "\n"; };
   if (const auto* dict = value.as<pickle::Dict>()) {
+    if (dict->entries.empty() && !path.empty()) lines.values += line("{}");
     for (const auto& [key, held] : dict->entries)
       collect(held, (path.empty() ? "" : path + "/") + key_text(key), lines);
   } else if (const auto* list = value.as<pickle::List>()) {
+    if (list->empty()) lines.values += line("[]");
     collect_items(*list, path, lines);
   } else if (const auto* tuple = value.as<pickle::Tuple>()) {
     collect_items(tuple->items, path, lines);

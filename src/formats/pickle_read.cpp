@@ -214,9 +214,12 @@ class Unpickler {
     auto storage = detail::storage_of(id, globals_);
     if (!storage) return stack_.fail("has a persistent id that " + storage.error());
     const auto known = storages_.find(storage->key);
-    if (known != storages_.end() && *known->second != *storage)
+    if (known != storages_.end() && *known->second == *storage) return stack_.push(Value(known->second));
+    if (known != storages_.end()) {
+      const bool are_empty = known->second->bytes == 0 && storage->bytes == 0;  // no bytes to disagree about
+      if (are_empty) return stack_.push(Value(std::make_shared<const Storage>(std::move(*storage))));
       return stack_.fail("describes storage " + in_quotes(storage->key) + " otherwise than before");
-    if (known != storages_.end()) return stack_.push(Value(known->second));
+    }
     document_.storages.push_back(std::make_shared<const Storage>(std::move(*storage)));
     const auto& added = document_.storages.back();
     storages_.emplace(added->key, added);

@@ -193,7 +193,10 @@ std::string mlflow_key(const std::string& name) {
     if (kRead.find(letter) != std::string_view::npos) kept += letter;
   }
   fs::path key;
-  for (const auto& part : fs::path(kept.substr(0, kLongest)).relative_path()) {
+  for (const auto& path : fs::path(kept.substr(0, kLongest)).relative_path()) {
+    auto part = path.string();
+    // MLflow takes a name that begins so for a path out of its folder, and shows no run any more.
+    if (key.empty() && part.starts_with("..")) part.erase(0, part.find_first_not_of('.'));
     if (!part.empty() && part != "." && part != "..") key /= part;
   }
   return key.empty() ? "unnamed" : key.string();

@@ -68,6 +68,16 @@ TEST_F(HuggingFaceFolders, NamesAreTranslatedInBothDirections) {
   for (const auto& [name, tensor] : written) EXPECT_TRUE(torch::equal(tensor, tensors.at(name))) << name;
 }
 
+TEST_F(HuggingFaceFolders, TakeTheOneFileBesideTheIndexOfAnEarlierModel) {
+  const auto tensors = theirs();
+  std::filesystem::create_directory(folder_ / "in");
+  folder_.file("in/model.safetensors.index.json",
+               R"({"weight_map": {"x": "model-00001-of-00001.safetensors"}})");
+  write_weights(folder_ / "in/model.safetensors", tensors);
+  const auto read = read_weights(folder_ / "in");
+  EXPECT_EQ(read.size(), tensors.size());
+}
+
 TEST_F(HuggingFaceFolders, ASubmoduleHasTheNamesBelowIts) {
   const auto rows = below("net", kNames);
   EXPECT_EQ(rows[1].ours, "net.layers.*.*");

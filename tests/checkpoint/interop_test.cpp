@@ -144,6 +144,19 @@ TEST_F(Interop, CompletesACheckpointForLightning) {
   }
 }
 
+TEST_F(Interop, RefusesTextThatPythonCannotRead) {
+  StateTree value, name;
+  value.set("name", std::string("caf\xe9"));
+  name.set("caf\xe9", 1.0);
+  for (const auto& bad : {value, name}) {
+    StateTree state;
+    state.set("inner", bad);
+    expect_error<CheckpointError>([&] { write_torch_file(folder_ / "c.pt", state); },
+                                  {"inner", "UTF-8", "caf", "StateBytes"});
+    EXPECT_FALSE(std::filesystem::exists(folder_ / "c.pt"));
+  }
+}
+
 TEST_F(Interop, NamesTheFileThatItCannotRead) {
   expect_error<IoError>([&] { read_torch_file(folder_ / "absent.pt"); }, {"absent.pt"});
   folder_.file("text.pt", "some text");

@@ -157,6 +157,10 @@ TEST(IdxDataset, NamesWhatIsWrong) {
   const auto halves = folder.file("halves.idx", {"\0\0\x0D\x01\0\0\0\x03\x40\0\0\0\x3F\0\0\0\0\0\0\0", 20});
   expect_error<DataError>([&] { idx_dataset(three, halves); },
                           {"label 1 of", "halves.idx", "an integer of type Long", "0.5", "label_dtype"});
+  const auto large = folder.file("large.idx", {"\0\0\x0C\x01\0\0\0\x03\0\0\0\x01\0\0\x01\x2C\0\0\0\x02", 20});
+  expect_error<DataError>([&] { idx_dataset(three, large, {.label_dtype = at::kByte}); },
+                          {"label 1 of", "large.idx", "an integer of type Byte", "300"});
+  expect_error<DataError>([&] { idx_dataset(three, large, {.label_dtype = at::kBool}); }, {"300"});
   const auto kept = whole(idx_dataset(three, halves, {.label_dtype = at::kFloat}));
   EXPECT_EQ(kept.target[1].item<float>(), 0.5F);
 }

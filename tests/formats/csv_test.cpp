@@ -93,6 +93,11 @@ TEST_F(Csv, KnowsAHeader) {
 TEST_F(Csv, SplitsAtTheDelimiter) {
   EXPECT_EQ(read("1;2\t\n", {.delimiter = ';'}).values, (std::vector<double>{1, 2}));
   EXPECT_EQ(read("1\t2\n", {.delimiter = '\t'}).columns, 2);
+  EXPECT_EQ(read("\t\"a\"\n1\t2\n", {.delimiter = '\t'}).names, (std::vector<std::string>{"", "a"}));
+  for (const char blank : {'\t', ' '}) {
+    const std::string row = {'1', blank, blank, '"', '2', '"', blank, '3', '\n'};
+    EXPECT_THROW(read(row + row, {.delimiter = blank}), DataError) << "the empty field of " << row;
+  }
 }
 
 TEST_F(Csv, ReadsFieldsInQuotes) {

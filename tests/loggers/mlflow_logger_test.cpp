@@ -129,6 +129,8 @@ TEST(MlflowStore, KeysStayInTheirFolder) {
   EXPECT_EQ(detail::mlflow_key("../../etc/passwd"), "etc/passwd");
   EXPECT_EQ(detail::mlflow_key("/a//./b/"), "a/b");
   EXPECT_EQ(detail::mlflow_key("acc@5%"), "acc5");
+  EXPECT_EQ(detail::mlflow_key(".../..0m/..b"), "0m/..b");
+  EXPECT_EQ(detail::mlflow_key("..."), "unnamed");
   EXPECT_EQ(detail::mlflow_key("\xff.."), "unnamed");
   EXPECT_EQ(detail::mlflow_key(std::string(1000, 'a')).size(), 250u);
 }

@@ -222,6 +222,13 @@ class LightningFiles(InteropTest):
         self.assert_same(dict(Net.load_from_checkpoint(out).state_dict()), dict(checkpoint["state_dict"]))
         self.assert_same(dict(self.resumed(out)), dict(self.resumed(self.folder / "in.ckpt")))
 
+    def test_milestones_of_a_schedule(self):
+        model = Net()
+        schedule = torch.optim.lr_scheduler.MultiStepLR(torch.optim.SGD(model.parameters(), lr=1), [2, 4])
+        torch.save({"state_dict": model.state_dict(), "lr_schedulers": [schedule.state_dict()]}, self.folder / "in.pt")
+        out = torch.load(self.case("lightning", self.folder / "in.pt"))
+        self.assertEqual(out["lr_schedulers"][0]["milestones"], {2: 1, 4: 1})
+
     def test_stored_checkpoint(self):
         file = SOURCE / "tests" / "formats" / "lightning.ckpt"
         self.assert_same(torch.load(self.case("torch", file)), plain(torch.load(file, weights_only=False)))

@@ -63,6 +63,7 @@ class WithMetadata(torch.nn.Module):
 
 ALIASED = torch.arange(6.0)
 COMPLEX = numbers(torch.complex64)
+EMPTY = torch.empty(0)
 
 # What torch.load opens with its defaults, by name; each is a state_dict or something else with tensors in it.
 READ = {
@@ -74,6 +75,9 @@ READ = {
     "negative complex": lambda: {"w": torch._neg_view(COMPLEX), "both": torch._neg_view(COMPLEX).conj()},
     "expanded": lambda: {"w": torch.ones(1).expand(5), "rows": torch.arange(3.0).expand(4, 3), "scalar": torch.tensor(2.0).expand(2, 2)},
     "overlapping": lambda: {"w": torch.arange(10.0).as_strided((4, 4), (2, 1)), "unfolded": torch.arange(8.0).unfold(0, 4, 1)},
+    "expanded and conjugate": lambda: {"w": COMPLEX[:1].conj().expand(10**4, *COMPLEX.shape[1:]),
+                                       "imaginary": COMPLEX[:1].conj().imag.expand(10**4, *COMPLEX.shape[1:])},
+    "no elements of several types": lambda: {"w": EMPTY, "integers": EMPTY.view(torch.int32), "real": EMPTY.to(torch.complex64).real},
     "no elements": lambda: {"w": torch.empty(0), "rows": torch.empty(3, 0), "expanded": torch.empty(0).expand(2, 0)},
     "unicode": lambda: {"gewicht.größe": torch.ones(2), "权重": torch.zeros(3), "\U0001f525": torch.ones(1), "é/è": torch.ones(1)},
     "large integers": lambda: {"w": torch.ones(2), "seed": 2**64 - 1, "huge": 2**2000, "negative": -2**80},
@@ -194,7 +198,8 @@ class Foreign(ProgramTest):
             "when": datetime.datetime(2024, 1, 1), "delta": datetime.timedelta(seconds=3), "kind": Kind.FAST, "decimal": decimal.Decimal("1.5"),
             "id": uuid.UUID(int=3), "default": collections.defaultdict(list, a=[1]), "deque": collections.deque([1, 2], maxlen=3),
             "named": Point(1, 2), "slots": Slotted(), "keyed": {Kind.FAST: 1}, "function": len, "range": range(3), "ellipsis": ...,
-            "runs": Runs(executed), "list": [1, Kind.FAST, "x"], "plain": 3}
+            "runs": Runs(executed), "list": [1, Kind.FAST, "x"], "plain": 3,
+            "large": 16777217.5, "nothing": {}, "none of them": []}
         weights = {"net.weight": torch.arange(6.0).view(2, 3), "net.bias": torch.ones(2, dtype=torch.complex64)}
         return {"state_dict": weights, "hyper_parameters": hyper_parameters, "epoch": 3, "global_step": 30,
                 "callbacks": {"ModelCheckpoint{'monitor': None}": {"best_model_score": torch.tensor(0.5), "dirpath": pathlib.PosixPath("x")}}}
@@ -226,7 +231,8 @@ class Foreign(ProgramTest):
         self.assertEqual(result.code, 0, result)
         read, unread = result.out.split("not read")
         for line in ("state_dict/net.weight: F32 [2, 3] 24 bytes", "state_dict/net.bias: C64 [2] 16 bytes", "epoch: 3", "hyper_parameters/plain: 3",
-                     "hyper_parameters/default/a/0: 1", "hyper_parameters/deque/1: 2", "hyper_parameters/path/0: \"/\""):
+                     "hyper_parameters/default/a/0: 1", "hyper_parameters/deque/1: 2", "hyper_parameters/path/0: \"/\"",
+                     "hyper_parameters/large: 16777217.5", "hyper_parameters/nothing: {}", "hyper_parameters/none of them: []"):
             self.assertIn(f"  {line}\n", read)
         for line in ("conf: omegaconf.dictconfig.DictConfig(...)", "cls: torch.nn.modules.linear.Linear\n",
                      "optimizer: functools.partial(torch.optim.adam.Adam, ...)", "when: datetime.datetime(...)", f"kind: {Kind.__module__}.Kind(...)",
