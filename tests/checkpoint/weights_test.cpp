@@ -17,6 +17,7 @@ struct ModelImpl : torch::nn::Module {
   }
   torch::Tensor weight, count;
 };
+TORCH_MODULE(Model);
 
 class Weights : public ::testing::Test {
  protected:
@@ -79,6 +80,8 @@ struct Forgiving : ModelImpl {
 TEST_F(Weights, MakeAModel) {
   write_weights(folder_ / "w", {{"weight", torch::ones({2, 3})}, {"count", torch::full({1}, 9L)}});
   EXPECT_EQ(load_from_checkpoint<ModelImpl>(folder_ / "w")->count.item<std::int64_t>(), 9);
+  const Model held = load_from_checkpoint<Model>(folder_ / "w");
+  EXPECT_EQ(held->count.item<std::int64_t>(), 9);
   const auto forgiving = load_from_checkpoint<Forgiving>(folder_ / "w", 4);
   EXPECT_EQ(forgiving->weight.sum().item<float>(), 6);
   EXPECT_EQ(forgiving->extra.item<float>(), 4);

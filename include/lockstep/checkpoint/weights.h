@@ -40,23 +40,29 @@ LOCKSTEP_API IncompatibleKeys load_weights(const std::filesystem::path& path, to
 /// @throws IoError, CheckpointError naming a damaged file
 LOCKSTEP_API StateTree module_state_in(const std::filesystem::path& path);
 
-/// `std::make_shared<Model>(arguments...)` with the weights in `path`, of any format that read_weights()
-/// reads: checkpoints of ours and DeepSpeed, .ckpt, .pt, safetensors, Hugging Face. What Lightning's
-/// `Model.load_from_checkpoint` does; a model whose `strict_loading()` is false takes the tensors that both
-/// have, and the others are said in a warning. A ls::Module gets what rank 0's state() has kept in a
-/// Trainer's checkpoint. What configure_model() or setup() builds is not there yet: give the checkpoint of
-/// such a model to the Trainer, `trainer.test(model, data, path)`. Not Collective.
+/// A model of `arguments` with the weights in `path`, a `Model` where that is a holder of TORCH_MODULE, else
+/// a `std::shared_ptr<Model>`; of any format that read_weights() reads: checkpoints of ours and DeepSpeed,
+/// .ckpt, .pt, safetensors, Hugging Face. What Lightning's `Model.load_from_checkpoint` does; a model whose
+/// `strict_loading()` is false takes the tensors that both have, and the others are said in a warning. A
+/// ls::Module gets what rank 0's state() has kept in a Trainer's checkpoint. What configure_model() or
+/// setup() builds is not there yet: give the checkpoint of such a model to the Trainer, `trainer.test(model,
+/// data, path)`. Not Collective.
 /// @throws IoError, CheckpointError as load_weights()
 template <class Model, class... Arguments>
-std::shared_ptr<Model> load_from_checkpoint(const std::filesystem::path& path, Arguments&&... arguments) {
-  auto model = std::make_shared<Model>(std::forward<Arguments>(arguments)...);
-  bool strict = true;
-  if constexpr (requires { model->strict_loading(); }) strict = model->strict_loading();
-  warn_of(load_weights(path, *model, strict), path.string());
-  if constexpr (requires(StateTree state) { state = model->state(), model->load_state(state); }) {
-    if (const auto state = module_state_in(path); !state.empty()) model->load_state(state);
+auto load_from_checkpoint(const std::filesystem::path& path, Arguments&&... arguments) {
+  if constexpr (requires { typename Model::ContainedType; }) {
+    return Model(
+        load_from_checkpoint<typename Model::ContainedType>(path, std::forward<Arguments>(arguments)...));
+  } else {
+    auto model = std::make_shared<Model>(std::forward<Arguments>(arguments)...);
+    bool strict = true;
+    if constexpr (requires { model->strict_loading(); }) strict = model->strict_loading();
+    warn_of(load_weights(path, *model, strict), path.string());
+    if constexpr (requires(StateTree state) { state = model->state(), model->load_state(state); }) {
+      if (const auto state = module_state_in(path); !state.empty()) model->load_state(state);
+    }
+    return model;
   }
-  return model;
 }
 
 }  // namespace lockstep
