@@ -29,38 +29,47 @@ std::optional<std::int64_t> integer(const std::string& name) {
 
 }  // namespace
 
-pickle::Dict PickleOfState::dict(const StateTree& tree) {
+namespace {
+
+void require_utf8(const std::string& text, const std::string& place, const std::string& hint) {
+  if (is_utf8(text)) return;
+  throw CheckpointError("checkpoint", {.what = place + " cannot be written to a file for Python",
+                                       .expected = "text in UTF-8",
+                                       .got = in_quotes(text),
+                                       .hint = hint});
+}
+
+void require_utf8(const StateValue& value, const std::string& place) {
+  if (const auto* text = std::get_if<std::string>(&value))
+    require_utf8(*text, "state " + place, "store other bytes as StateBytes");
+  if (const auto* list = std::get_if<StateList>(&value))
+    for (const auto& item : list->values()) require_utf8(item, place);
+}
+
+/// Whether PyTorch wants integers as the keys of what `tree` has as `name`.
+bool has_integer_keys(const StateTree& tree, const std::string& name) {
+  if (name == "state") return tree.contains("param_groups");                             // of an optimizer
+  return name == "milestones" && tree.contains("gamma") && tree.contains("last_epoch");  // of MultiStepLR
+}
+
+}  // namespace
+
+pickle::Dict PickleOfState::dict(const StateTree& tree, bool has_integers) {
   if (!tree.what_is_unread().empty())
     throw CheckpointError("checkpoint", {.what = "state " + tree.path() + " cannot be written",
                                          .expected = "a value that was read",
                                          .got = tree.what_is_unread(),
                                          .hint = "set it to a value of your own, or leave it out"});
-  const auto require_text = [&](const std::string& text, const std::string& what) {
-    if (is_utf8(text)) return;
-    throw CheckpointError(
-        "checkpoint", {.what = what + " of state " + tree.path() + " cannot be written to a file for Python",
-                       .expected = "text in UTF-8",
-                       .got = in_quotes(text),
-                       .hint = "store other bytes as StateBytes"});
-  };
   pickle::Dict dict;
-  const bool is_optimizer = tree.contains("state") && tree.contains("param_groups");
   for (const auto& [name, held] : tree.entries()) {
+    const auto place = tree.path().empty() ? name : tree.path() + "/" + name;
+    require_utf8(name, "a name in state '" + tree.path() + "'", "give it another name");
+    require_utf8(held, place);
+    const auto number = has_integers ? integer(name) : std::nullopt;
     const auto* state = std::get_if<StateTree>(&held);
-    require_text(name, "a name");
-    if (const auto* text = std::get_if<std::string>(&held)) require_text(*text, "'" + name + "'");
-    const bool has_integers =
-        state != nullptr && ((is_optimizer && name == "state") || name == "milestones");  // of MultiStepLR
-    dict.set(name, has_integers ? pickle::Value(with_integer_keys(*state)) : value(held));
-  }
-  return dict;
-}
-
-pickle::Dict PickleOfState::with_integer_keys(const StateTree& tree) {
-  pickle::Dict dict;
-  for (const auto& [name, held] : tree.entries()) {
-    const auto number = integer(name);
-    dict.entries.emplace_back(number ? pickle::Value(*number) : pickle::Value(name), value(held));
+    dict.entries.emplace_back(
+        number ? pickle::Value(*number) : pickle::Value(name),
+        state ? pickle::Value(this->dict(*state, has_integer_keys(tree, name))) : value(held));
   }
   return dict;
 }
@@ -136,12 +145,13 @@ at::Tensor StateOfPickle::tensor(const pickle::Tensor& tensor) {
     if (!bytes.empty()) std::memcpy(place->second.mutable_data_ptr(), bytes.data(), bytes.size());
   }
   const auto dtype = scalar_type(tensor.dtype);
-  const auto storage = tensor.is_conj || tensor.is_neg
-                           ? resolved(place->second, dtype, tensor.is_conj, tensor.is_neg).storage()
-                           : place->second.storage();
-  auto view = at::empty({0}, dtype);
-  view.set_(storage, tensor.offset, tensor.shape, tensor.stride);
-  return view;
+  auto bytes = place->second;
+  if (tensor.is_conj || tensor.is_neg) {
+    auto& kept = resolved_[{tensor.storage->key, dtype, tensor.is_conj, tensor.is_neg}];
+    if (!kept.defined()) kept = resolved(bytes, dtype, tensor.is_conj, tensor.is_neg);
+    bytes = kept;
+  }
+  return at::empty({0}, dtype).set_(bytes.storage(), tensor.offset, tensor.shape, tensor.stride);
 }
 
 namespace {

@@ -58,7 +58,7 @@ class StateOfPickle {
   /// @throws CheckpointError for keys that are neither text nor integers, or equal as text
   StateTree tree(const pickle::Dict& dict);
   StateValue value(const pickle::Value& value);
-  /// Tensors of one storage share memory, except those that are, for example, conjugated views of it.
+  /// Tensors of one storage share memory, and so do its conjugated, or negated, views of one type.
   at::Tensor tensor(const pickle::Tensor& tensor);
 
  private:
@@ -69,13 +69,16 @@ class StateOfPickle {
 
   const torch_file::Contents& contents_;
   const std::string& where_;
-  std::unordered_map<std::string, at::Tensor> storages_;  // their bytes, by key
+  std::unordered_map<std::string, at::Tensor> storages_;                                // their bytes, by key
+  std::map<std::tuple<std::string, at::ScalarType, bool, bool>, at::Tensor> resolved_;  // conjugated, negated
 };
 
 /// Makes values for a file of torch.save out of state, which must outlive them.
 class PickleOfState {
  public:
-  pickle::Dict dict(const StateTree& tree);
+  /// `has_integers`: names that are integers become such keys.
+  /// @throws CheckpointError naming what Python could not read: what was not read, text that is no UTF-8
+  pickle::Dict dict(const StateTree& tree, bool has_integers = false);
   pickle::Value value(const StateValue& value);
   /// The storages of all tensors so far, each with its bytes.
   const std::vector<torch_file::StorageBytes>& storages() const { return storages_; }
@@ -86,7 +89,6 @@ class PickleOfState {
   using Identity = std::tuple<const void*, at::ScalarType, std::vector<std::int64_t>,
                               std::vector<std::int64_t>, bool, bool>;
 
-  pickle::Dict with_integer_keys(const StateTree& tree);
   pickle::Value tensor(const at::Tensor& tensor);
   pickle::Tensor store(const at::Tensor& tensor);
 

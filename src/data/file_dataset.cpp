@@ -15,6 +15,8 @@
 #include <lockstep/formats/safetensors.h>
 #include <lockstep/state/tensor_bytes.h>
 
+#include "base/format.h"
+
 namespace lockstep {
 namespace {
 
@@ -90,15 +92,14 @@ namespace {
 // Numbers with a fraction would be cut in silence, and integers wrapped.
 void require_whole(const fs::path& path, const at::Tensor& told, const at::Tensor& targets) {
   if (targets.is_floating_point()) return;
-  const auto wide = told.is_floating_point() ? at::kDouble : at::kLong;
-  const auto changed = targets.to(wide).ne(told.to(wide)).flatten().nonzero();
+  if (!told.is_floating_point() && targets.scalar_type() == at::kLong) return;  // IDX has 32 bits at most
+  const auto changed = targets.to(at::kDouble).ne(told.to(at::kDouble)).flatten().nonzero();
   if (changed.size(0) == 0) return;
   const auto first = changed[0].item<std::int64_t>();
   throw DataError(
       "data", {.what = "label " + std::to_string(first) + " of '" + path.string() + "' does not fit its type",
                .expected = std::string("an integer of type ") + at::toString(targets.scalar_type()),
-               .got = wide == at::kDouble ? std::to_string(told.flatten()[first].item<double>())
-                                          : std::to_string(told.flatten()[first].item<std::int64_t>()),
+               .got = number_text(told.flatten()[first].item<double>()),
                .hint = "for a target that is no class number, {.label_dtype = torch::kFloat}"});
 }
 

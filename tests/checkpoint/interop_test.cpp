@@ -145,14 +145,18 @@ TEST_F(Interop, CompletesACheckpointForLightning) {
 }
 
 TEST_F(Interop, RefusesTextThatPythonCannotRead) {
-  StateTree value, name;
+  StateTree value, name, items;
   value.set("name", std::string("caf\xe9"));
   name.set("caf\xe9", 1.0);
-  for (const auto& bad : {value, name}) {
+  StateList list;
+  list.push_back(std::string("caf\xe9"));
+  items.set("items", list);
+  for (const auto& bad : {value, name, items}) {
     StateTree state;
-    state.set("inner", bad);
+    state.set("state", bad);
+    state.set("param_groups", StateList());
     expect_error<CheckpointError>([&] { write_torch_file(folder_ / "c.pt", state); },
-                                  {"inner", "UTF-8", "caf", "StateBytes"});
+                                  {"state", "UTF-8", "caf"});
     EXPECT_FALSE(std::filesystem::exists(folder_ / "c.pt"));
   }
 }
@@ -165,7 +169,7 @@ TEST_F(Interop, NamesTheFileThatItCannotRead) {
   StateTree state;
   for (const StateValue& bad : {StateValue(at::quantize_per_tensor(torch::ones({2}), 0.1, 0, at::kQInt8)),
                                 StateValue(StateTree::unread("QInt8 of Python"))}) {
-    state.set("bad", bad);
+    state.set("milestones", bad);
     expect_error<CheckpointError>([&] { write_torch_file(folder_ / "c.pt", state); }, {"QInt8"});
     EXPECT_FALSE(std::filesystem::exists(folder_ / "c.pt"));
   }

@@ -161,6 +161,9 @@ TEST(IdxDataset, NamesWhatIsWrong) {
   expect_error<DataError>([&] { idx_dataset(three, large, {.label_dtype = at::kByte}); },
                           {"label 1 of", "large.idx", "an integer of type Byte", "300"});
   expect_error<DataError>([&] { idx_dataset(three, large, {.label_dtype = at::kBool}); }, {"300"});
+  const auto negative = folder.file("negative.idx", {"\0\0\x09\x01\0\0\0\x03\0\xFF\0", 11});
+  expect_error<DataError>([&] { idx_dataset(three, negative, {.label_dtype = at::kUInt64}); },
+                          {"negative.idx", "-1"});
   const auto kept = whole(idx_dataset(three, halves, {.label_dtype = at::kFloat}));
   EXPECT_EQ(kept.target[1].item<float>(), 0.5F);
 }

@@ -225,9 +225,10 @@ class LightningFiles(InteropTest):
     def test_milestones_of_a_schedule(self):
         model = Net()
         schedule = torch.optim.lr_scheduler.MultiStepLR(torch.optim.SGD(model.parameters(), lr=1), [2, 4])
-        torch.save({"state_dict": model.state_dict(), "lr_schedulers": [schedule.state_dict()]}, self.folder / "in.pt")
+        other = {"milestones": {"1": "alpha"}}
+        torch.save({"state_dict": model.state_dict(), "lr_schedulers": [schedule.state_dict()], "other": other}, self.folder / "in.pt")
         out = torch.load(self.case("lightning", self.folder / "in.pt"))
-        self.assertEqual(out["lr_schedulers"][0]["milestones"], {2: 1, 4: 1})
+        self.assertEqual((out["lr_schedulers"][0]["milestones"], out["other"]), ({2: 1, 4: 1}, other))
 
     def test_stored_checkpoint(self):
         file = SOURCE / "tests" / "formats" / "lightning.ckpt"

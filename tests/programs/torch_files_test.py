@@ -226,6 +226,11 @@ class Foreign(ProgramTest):
             torch.save(self.value, self.file, **save)
             self.test_weights_load()
 
+    def test_an_expanded_conjugate_takes_the_memory_of_its_file(self):
+        torch.save({"w": COMPLEX[:1].conj().expand(10**11, *COMPLEX.shape[1:]), "epoch": 3}, self.file)
+        result = self.run_program(CASE, "ask", self.file, self.folder / "out", "epoch")
+        self.assertEqual(result.code, 0, result)
+
     def test_inspect_names_what_is_not_read(self):
         result = self.run_program(LOCKSTEP, "inspect", self.file)
         self.assertEqual(result.code, 0, result)

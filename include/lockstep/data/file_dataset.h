@@ -55,7 +55,7 @@ struct IdxDatasetOptions {
 
 /// Reads MNIST's kind of files, plain or compressed with gzip: `data` is float32 times scale, in the shape of
 /// the file; `target` is of label_dtype, or undefined where `labels` is empty. Blocking.
-/// @throws DataError as idx::read(), and naming both files when they hold different numbers of samples
+/// @throws DataError as idx::read(), for labels that label_dtype cannot hold, for too many or few of them
 LOCKSTEP_API DatasetPtr<Example> idx_dataset(const std::filesystem::path& data,
                                              const std::filesystem::path& labels = {},
                                              const IdxDatasetOptions& options = {});

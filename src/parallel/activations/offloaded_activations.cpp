@@ -243,8 +243,8 @@ OffloadedActivations::OffloadedActivations(const torch::nn::Module& module, cons
     : store_(std::make_shared<ActivationStore>(folder_of(options, rank, device), options.min_bytes)),
       parameters_(marked_tensors(module)) {
   refuse_rrelu(module);
-  // What is copied from the heap is freed there: small tensors that stay would keep each such hole from being
-  // used.
+  // Activations are freed once they are copied to disk; small tensors between them would keep the heap at its
+  // size.
   if (device.is_cpu()) return_freed_memory();
   install_autograd_engine();
   mark();
