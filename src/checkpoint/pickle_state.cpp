@@ -31,19 +31,13 @@ std::optional<std::int64_t> integer(const std::string& name) {
 
 namespace {
 
-void require_utf8(const std::string& text, const std::string& place, const std::string& hint) {
-  if (is_utf8(text)) return;
-  throw CheckpointError("checkpoint", {.what = place + " cannot be written to a file for Python",
-                                       .expected = "text in UTF-8",
-                                       .got = in_quotes(text),
-                                       .hint = hint});
-}
-
-void require_utf8(const StateValue& value, const std::string& place) {
-  if (const auto* text = std::get_if<std::string>(&value))
-    require_utf8(*text, "state " + place, "store other bytes as StateBytes");
+/// The first text of `value`, which may be a list of them, that is no UTF-8; or null.
+const std::string* text_beyond_utf8(const StateValue& value) {
+  if (const auto* text = std::get_if<std::string>(&value)) return is_utf8(*text) ? nullptr : text;
   if (const auto* list = std::get_if<StateList>(&value))
-    for (const auto& item : list->values()) require_utf8(item, place);
+    for (const auto& item : list->values())
+      if (const auto* text = text_beyond_utf8(item)) return text;
+  return nullptr;
 }
 
 /// Whether PyTorch wants integers as the keys of what `tree` has as `name`.
@@ -62,9 +56,12 @@ pickle::Dict PickleOfState::dict(const StateTree& tree, bool has_integers) {
                                          .hint = "set it to a value of your own, or leave it out"});
   pickle::Dict dict;
   for (const auto& [name, held] : tree.entries()) {
-    const auto place = tree.path().empty() ? name : tree.path() + "/" + name;
-    require_utf8(name, "a name in state '" + tree.path() + "'", "give it another name");
-    require_utf8(held, place);
+    if (const auto* text = is_utf8(name) ? text_beyond_utf8(held) : &name)
+      throw CheckpointError("checkpoint", {.what = "state " + in_quotes(tree.path() + "/" + name) +
+                                                   " cannot be written to a file for Python",
+                                           .expected = "names and texts in UTF-8",
+                                           .got = in_quotes(*text),
+                                           .hint = "store other bytes as StateBytes"});
     const auto number = has_integers ? integer(name) : std::nullopt;
     const auto* state = std::get_if<StateTree>(&held);
     dict.entries.emplace_back(

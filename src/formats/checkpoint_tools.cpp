@@ -83,6 +83,7 @@ void collect(const pickle::Value& value, const std::string& path, Lines& lines) 
     if (list->empty()) lines.values += line("[]");
     collect_items(*list, path, lines);
   } else if (const auto* tuple = value.as<pickle::Tuple>()) {
+    if (tuple->items.empty()) lines.values += line("()");
     collect_items(tuple->items, path, lines);
   } else if (const auto* tensor = value.as<pickle::Tensor>()) {
     lines.tensors += line(tensor_text(*tensor));

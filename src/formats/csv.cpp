@@ -69,10 +69,10 @@ std::size_t closing_quote(std::string_view text, std::size_t opening) {
 
 /// Where the first field of `line` ends, which may be in double quotes as RFC 4180 has it.
 std::size_t end_of_field(std::string_view line, char delimiter) {
-  auto first = line.find_first_not_of(kBlanksOfFields);
-  first = std::min(first, line.find(delimiter));  // which may be a blank itself
-  const bool is_quoted = first != line.npos && line[first] == '"' && delimiter != '"';
-  const auto closing = is_quoted ? closing_quote(line, first) : 0;
+  const auto end = line.find(delimiter);
+  const auto first = line.find_first_not_of(kBlanksOfFields);
+  if (first >= end || line[first] != '"') return end;  // the delimiter may be a blank, or a quote
+  const auto closing = closing_quote(line, first);
   return closing == line.npos ? line.npos : line.find(delimiter, closing);
 }
 

@@ -199,7 +199,7 @@ class Foreign(ProgramTest):
             "id": uuid.UUID(int=3), "default": collections.defaultdict(list, a=[1]), "deque": collections.deque([1, 2], maxlen=3),
             "named": Point(1, 2), "slots": Slotted(), "keyed": {Kind.FAST: 1}, "function": len, "range": range(3), "ellipsis": ...,
             "runs": Runs(executed), "list": [1, Kind.FAST, "x"], "plain": 3,
-            "large": 16777217.5, "nothing": {}, "none of them": []}
+            "large": 16777217.5, "nothing": {}, "none of them": [], "no items": ()}
         weights = {"net.weight": torch.arange(6.0).view(2, 3), "net.bias": torch.ones(2, dtype=torch.complex64)}
         return {"state_dict": weights, "hyper_parameters": hyper_parameters, "epoch": 3, "global_step": 30,
                 "callbacks": {"ModelCheckpoint{'monitor': None}": {"best_model_score": torch.tensor(0.5), "dirpath": pathlib.PosixPath("x")}}}
@@ -237,7 +237,8 @@ class Foreign(ProgramTest):
         read, unread = result.out.split("not read")
         for line in ("state_dict/net.weight: F32 [2, 3] 24 bytes", "state_dict/net.bias: C64 [2] 16 bytes", "epoch: 3", "hyper_parameters/plain: 3",
                      "hyper_parameters/default/a/0: 1", "hyper_parameters/deque/1: 2", "hyper_parameters/path/0: \"/\"",
-                     "hyper_parameters/large: 16777217.5", "hyper_parameters/nothing: {}", "hyper_parameters/none of them: []"):
+                     "hyper_parameters/large: 16777217.5", "hyper_parameters/nothing: {}", "hyper_parameters/none of them: []",
+                     "hyper_parameters/no items: ()"):
             self.assertIn(f"  {line}\n", read)
         for line in ("conf: omegaconf.dictconfig.DictConfig(...)", "cls: torch.nn.modules.linear.Linear\n",
                      "optimizer: functools.partial(torch.optim.adam.Adam, ...)", "when: datetime.datetime(...)", f"kind: {Kind.__module__}.Kind(...)",
