@@ -27,10 +27,6 @@ std::optional<std::int64_t> integer(const std::string& name) {
   return is_integer ? std::optional(value) : std::nullopt;
 }
 
-}  // namespace
-
-namespace {
-
 /// The first text of `value`, which may be a list of them, that is no UTF-8; or null.
 const std::string* text_beyond_utf8(const StateValue& value) {
   if (const auto* text = std::get_if<std::string>(&value)) return is_utf8(*text) ? nullptr : text;
