@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <optional>
 #include <string>
 #include <utility>
@@ -14,6 +15,7 @@ namespace lockstep::idx {
 namespace {
 
 constexpr std::size_t kMagicBytes = 4;  // 0, 0, type, number of dimensions
+constexpr std::uint64_t kMostBytes = std::numeric_limits<std::int64_t>::max();
 constexpr std::size_t kBlockBytes = std::size_t{1} << 20;
 
 bool is_known(std::uint8_t code) { return code == 0x08 || code == 0x09 || (code >= 0x0B && code <= 0x0E); }
@@ -48,13 +50,16 @@ class Reader {
 
   std::string take_shape() {
     bytes_ = item_bytes(array_.dtype);
+    std::uint64_t span = bytes_;  // of an empty array, too: its strides have to be numbers
     for (std::size_t i = 0; i < dimensions_; ++i) {
       std::array<std::byte, 4> extent{};
       if (source_(extent) != extent.size()) return "cut short within its shape";
       std::uint64_t value = 0;
       for (const std::byte byte : extent) value = value << 8 | std::to_integer<std::uint64_t>(byte);
       array_.shape.push_back(static_cast<std::int64_t>(value));
-      if (__builtin_mul_overflow(bytes_, value, &bytes_)) return "a shape of more than 2^64 bytes";
+      if (__builtin_mul_overflow(span, std::max<std::uint64_t>(value, 1), &span) || span > kMostBytes)
+        return "a shape of more than 2^63 bytes";
+      bytes_ *= value;
     }
     return {};
   }

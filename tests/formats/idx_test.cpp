@@ -77,9 +77,9 @@ TEST(Idx, SaysWhatIsWrong) {
   EXPECT_THAT(reason("\0\0\x08\x02\0\0\0\x01"s), HasSubstr("within its shape"));
   EXPECT_THAT(reason(kPictures.substr(0, 20)), HasSubstr("4 of 12 bytes"));
   EXPECT_THAT(reason(kPictures + "x"), HasSubstr("after the last"));
-  EXPECT_THAT(reason("\0\0\x0e\x03\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"s), HasSubstr("2^64"));
-  EXPECT_THAT(reason("\0\0\x08\x02\xff\xff\xff\xff\xff\xff\xff\xff"s),
-              HasSubstr("0 of 18446744065119617025"));
+  EXPECT_THAT(reason("\0\0\x0e\x03\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"s), HasSubstr("2^63"));
+  EXPECT_THAT(reason("\0\0\x08\x04\0\0\0\0\xff\xff\xff\xff\xff\xff\xff\xff\0\0\0\x01"s), HasSubstr("2^63"));
+  EXPECT_THAT(reason("\0\0\x08\x02\x7f\xff\xff\xff\xff\xff\xff\xff"s), HasSubstr("0 of 9223372030412324865"));
 }
 
 TEST(Idx, NamesTheFile) {

@@ -312,6 +312,9 @@ TEST(ActivationCheckpointing, RefusesWhatItCannotDo) {
               AllOf(HasSubstr("activation_checkpointing matches no module"), HasSubstr("StackBlock")));
   EXPECT_THAT(refusal([&] { apply_activation_checkpointing(*model, WrapPolicy::none()); }),
               AllOf(HasSubstr("matches no module"), HasSubstr("x = ls::checkpoint([this]")));
+  EXPECT_THAT(refusal([&] { apply_activation_checkpointing(*model, WrapPolicy()); }),
+              AllOf(HasSubstr("less than 4096 elements"), HasSubstr("StackBlock of at most"),
+                    HasSubstr("name their type")));
   apply_activation_checkpointing(*model->blocks, types<StackBlock>());
   EXPECT_THAT(refusal([&] { apply_activation_checkpointing(*model, types<StackBlock>()); }),
               HasSubstr("which has it already"));

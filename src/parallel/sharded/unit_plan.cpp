@@ -179,7 +179,7 @@ std::string asked_for(const WrapPolicy& policy) {
 }
 
 [[noreturn]] void refuse_no_match(const Module& module, const std::string& what, const WrapPolicy& policy,
-                                  const char* hint) {
+                                  const std::string& hint) {
   const auto types = types_in(module);
   const auto expected = types.empty() ? "a module with parameters, of which it has none" : "one of " + types;
   const auto names = names_in(module);
@@ -302,7 +302,8 @@ std::string naming_option(const std::string& option) {
              : "zero_optimization.leaf_module.classes of DeepSpeed's file";
 }
 
-std::string of_small_blocks(const Module& module, const std::string& option) {
+// Such as "4 Block of at most 272 elements".
+std::string list_small_blocks(const Module& module) {
   Chosen chosen;
   choose_repeated(module, chosen);
   SmallBlocks small;
@@ -312,10 +313,25 @@ std::string of_small_blocks(const Module& module, const std::string& option) {
     list += (list.empty() ? "" : ", ") + std::to_string(found.first) + " " + kind + " of at most " +
             std::to_string(found.second) + " elements";
   }
+  return list;
+}
+
+std::string of_small_blocks(const Module& module, const std::string& option) {
+  const auto list = list_small_blocks(module);
   if (list.empty()) return {};
   return option + ": these repeated blocks have less than " + std::to_string(kSmallestBlock) +
          " elements, and are sharded together with what is around them: " + list +
          "; to shard them block by block, name their type in " + naming_option(option);
+}
+
+std::string hint_without_blocks(const Module& module, const WrapPolicy& policy) {
+  if (std::holds_alternative<WrapPolicy::RepeatedBlocks>(policy.rule())) {
+    if (const auto list = list_small_blocks(module); !list.empty())
+      return "repeated_blocks leaves out blocks of less than " + std::to_string(kSmallestBlock) +
+             " elements, here " + list + "; to checkpoint them, name their type";
+  }
+  return "a part without parameters, or of a single block, is checkpointed where it is called: "
+         "x = ls::checkpoint([this](const at::Tensor& x) { return part->forward(x); }, x)";
 }
 
 }  // namespace
@@ -353,11 +369,7 @@ std::vector<CheckpointedBlock> plan_blocks(const Module& module, const WrapPolic
   Planner planner(chosen, ignored);
   planner.visit(module, "", 0);
   const auto units = planner.take();
-  if (units.size() < 2) {
-    refuse_no_match(module, option, policy,
-                    "a part without parameters, or of a single block, is checkpointed where it is called: "
-                    "x = ls::checkpoint([this](const at::Tensor& x) { return part->forward(x); }, x)");
-  }
+  if (units.size() < 2) refuse_no_match(module, option, policy, hint_without_blocks(module, policy));
   std::vector<CheckpointedBlock> blocks;
   for (const auto& unit : units) {
     auto& block = blocks.emplace_back(CheckpointedBlock{.name = unit.name});
