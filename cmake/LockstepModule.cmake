@@ -1,7 +1,7 @@
 # Most of a translation unit's time goes into headers, of LibTorch or of the standard library, so files of a folder are
 # compiled together: 24 take 40 s where three times eight take 68. Whoever edits takes fewer (preset
 # dev: 8), since a change compiles its whole group anew. With 0, each file is compiled alone and must include what it uses.
-set(LOCKSTEP_FILES_AT_ONCE 24 CACHE STRING "How many files of a folder are compiled together; 0: none")
+set(LOCKSTEP_FILES_AT_ONCE 24 CACHE STRING "How many files are compiled together; 0: none")
 
 # GCC takes up to 3.2 GB for such a group, so Ninja runs as many compilers as the machine has memory for.
 cmake_host_system_information(RESULT _memory_mib QUERY TOTAL_PHYSICAL_MEMORY)
@@ -9,7 +9,8 @@ math(EXPR _compilers "${_memory_mib} / 3500 + 1")
 set_property(GLOBAL APPEND PROPERTY JOB_POOLS lockstep_compilers=${_compilers})
 set(CMAKE_JOB_POOL_COMPILE lockstep_compilers)
 
-# lockstep_sources(TARGET FOLDER a.cpp ...): adds files of the current folder to a target of another one.
+# lockstep_sources(TARGET FOLDER a.cpp ...): adds files of the current folder to a target of another one. Folders of few
+# files, one behind the other, share a unit: even an empty file takes GCC 7 s with LibTorch's headers.
 function(lockstep_sources target folder)
   list(TRANSFORM ARGN PREPEND "${CMAKE_CURRENT_SOURCE_DIR}/")
   target_sources(${target} PRIVATE ${ARGN})
@@ -17,6 +18,19 @@ function(lockstep_sources target folder)
     return()
   endif()
   list(LENGTH ARGN files)
+  math(EXPR twice "${files} * 2")
+  if(twice LESS_EQUAL LOCKSTEP_FILES_AT_ONCE)
+    get_property(shared GLOBAL PROPERTY LOCKSTEP_SHARED_UNIT_OF_${target})
+    get_property(taken GLOBAL PROPERTY LOCKSTEP_FILES_OF_SHARED_UNIT_OF_${target})
+    math(EXPR taken "0${taken} + ${files}")
+    if(NOT shared OR taken GREATER LOCKSTEP_FILES_AT_ONCE)
+      set(shared from_${folder})
+      set(taken ${files})
+      set_property(GLOBAL PROPERTY LOCKSTEP_SHARED_UNIT_OF_${target} ${shared})
+    endif()
+    set_property(GLOBAL PROPERTY LOCKSTEP_FILES_OF_SHARED_UNIT_OF_${target} ${taken})
+    set(folder ${shared})
+  endif()
   math(EXPR groups "(${files} + ${LOCKSTEP_FILES_AT_ONCE} - 1) / ${LOCKSTEP_FILES_AT_ONCE}")
   set(index 0)
   foreach(file IN LISTS ARGN)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Checks that names in anonymous namespaces differ within a folder, whose files are compiled together (docs/decisions/005),
-and those of types and inline functions elsewhere within a program: two of a name, which no file sees together, would pass
-for one.
+"""Checks that names in anonymous namespaces differ within a folder, and within a library's folders of few files, which are
+compiled together (docs/decisions/005), and those of types and inline functions elsewhere within a program: two of a name,
+which no file sees together, would pass for one.
 
 Usage: tools/check_names.py [ROOT]. Prints file:line and the other place; exit status 1 if any. Reads what clang-format
 has laid out: definitions at namespace scope start in the first column. Overloads of a function may share its name,
@@ -112,9 +112,9 @@ def names_of(text):
             spaces.append(None)
 
 
-def listed(root, command):
+def listed(root, command, folders=("src", "tests")):
     """Files that the CMakeLists.txt of the folders give to `command`, a pattern."""
-    for cmake in sorted(f for d in ("src", "tests") for f in (root / d).glob("*/CMakeLists.txt")):
+    for cmake in sorted(f for d in folders for f in (root / d).glob("*/CMakeLists.txt")):
         for files in re.findall(command + r" SOURCES([^)]*)", cmake.read_text()):
             yield from (cmake.parent / name for name in files.split() if (cmake.parent / name).is_file() and name.endswith(".cpp"))
 
@@ -123,6 +123,24 @@ def united(root):
     """Files that are compiled together with others of their folder."""
     yield from (file for folder in ("apps/lockstep", "tests/fuzz") for file in sorted((root / folder).glob("*.cpp")))
     yield from listed(root, r"lockstep_(?:module\(\w+(?: TORCH_FREE)?|tests\(\w+)")
+
+
+FEW = 12  # half of LOCKSTEP_FILES_AT_ONCE
+LIBRARIES = [("src", r"lockstep_module\(\w+ TORCH_FREE"), ("src", r"lockstep_module\(\w+"),
+             ("tests", r"lockstep_tests\(core"), ("tests", r"lockstep_tests\(torch")]
+
+
+def compiled_together(root):
+    """Lists of files that share a unit, or would with one file more or less."""
+    folders = {}
+    for file in united(root):
+        folders.setdefault(file.relative_to(root).parts[:2], []).append(file)
+    yield from folders.values()
+    for folder, command in LIBRARIES:
+        of_library = {}
+        for file in listed(root, command, [folder]):
+            of_library.setdefault(file.relative_to(root).parts[1], []).append(file)
+        yield [file for files in of_library.values() if len(files) <= FEW for file in files]
 
 
 def programs(root):
@@ -178,27 +196,30 @@ def hidden_types(root):
                         yield f"{file.relative_to(root)}:{number}: {name[1]} is also in {other[0].relative_to(root)}:{other[1]}"
 
 
-def problems(root):
-    yield from sorted(set(definitions_of_one_name(root)))
-    yield from hidden_types(root)
+def clashes(root, files):
     seen, inner = {}, []
-    for file in united(root):
-        module, text = file.relative_to(root).parts[:2], file.read_text()
+    for file in files:
         for number, name, alias in names(file):
             if ANONYMOUS not in name[0]:
                 continue
-            others = seen.setdefault((module, *name[:2]), [])
+            others = seen.setdefault(name[:2], [])
             other = next((other for other in others if other[0] != file and is_clash(other[2:], (alias, *name[2:]))), None)
             others.append((file, number, alias, *name[2:]))
             if other:
                 yield f"{file.relative_to(root)}:{number}: {name[1]} is also in {other[0].relative_to(root)}:{other[1]}"
-        inner += [(module, file, number, found.group(1)) for number, line in enumerate(text.splitlines(), 1)
+        inner += [(file, number, found.group(1)) for number, line in enumerate(file.read_text().splitlines(), 1)
                   if (found := INNER_CONSTANT.match(line))]
-    outer = {(module, name): places[0] for (module, _, name), places in seen.items()}
-    for module, file, number, name in inner:
-        other = outer.get((module, name), (file,))
+    outer = {name: places[0] for (_, name), places in seen.items()}
+    for file, number, name in inner:
+        other = outer.get(name, (file,))
         if other[0] != file:
             yield f"{file.relative_to(root)}:{number}: {name} hides that of {other[0].relative_to(root)}:{other[1]}"
+
+
+def problems(root):
+    yield from sorted(set(definitions_of_one_name(root)))
+    yield from hidden_types(root)
+    yield from dict.fromkeys(found for files in compiled_together(root) for found in clashes(root, files))
 
 
 def main():

@@ -19,8 +19,8 @@ constexpr const char* kSteps = "gradient_accumulation_steps";
 
 std::string number(std::int64_t value) { return std::to_string(value); }
 
-[[noreturn]] void refuse(const std::string& what, const std::string& expected, const std::string& got,
-                         const std::string& hint = {}) {
+[[noreturn]] void refuse_sizes(const std::string& what, const std::string& expected, const std::string& got,
+                               const std::string& hint = {}) {
   throw ConfigError("deepspeed", {.what = what, .expected = expected, .got = got, .where = {}, .hint = hint});
 }
 
@@ -66,19 +66,19 @@ DeepSpeedBatchSizes resolve_batch_sizes(const DeepSpeedConfig& config, int world
   const auto sizes = derive(given(config.train_batch_size), given(config.train_micro_batch_size_per_gpu),
                             given(config.gradient_accumulation_steps), world_size);
   const auto got = all_shown(config, world_size);
-  if (!sizes) refuse("no batch size", std::string(kTrain) + " or " + kMicro, got);
+  if (!sizes) refuse_sizes("no batch size", std::string(kTrain) + " or " + kMicro, got);
   const auto require_positive = [&](const char* key, std::int64_t value) {
-    if (value <= 0) refuse(std::string(key) + " comes out as " + number(value), "> 0", got);
+    if (value <= 0) refuse_sizes(std::string(key) + " comes out as " + number(value), "> 0", got);
   };
   require_positive(kTrain, sizes->train_batch_size);
   require_positive(kMicro, sizes->train_micro_batch_size_per_gpu);
   require_positive(kSteps, sizes->gradient_accumulation_steps);
   if (!product_holds(*sizes, world_size)) {
-    refuse("batch sizes do not fit together",
-           std::string(kTrain) + " = " + kMicro + " x " + kSteps + " x ranks",
-           number(sizes->train_batch_size) + " != " + number(sizes->train_micro_batch_size_per_gpu) + " x " +
-               number(sizes->gradient_accumulation_steps) + " x " + std::to_string(world_size) + " (" + got +
-               ")");
+    refuse_sizes("batch sizes do not fit together",
+                 std::string(kTrain) + " = " + kMicro + " x " + kSteps + " x ranks",
+                 number(sizes->train_batch_size) + " != " + number(sizes->train_micro_batch_size_per_gpu) +
+                     " x " + number(sizes->gradient_accumulation_steps) + " x " + std::to_string(world_size) +
+                     " (" + got + ")");
   }
   return *sizes;
 }

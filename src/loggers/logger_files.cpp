@@ -30,9 +30,9 @@ namespace fs = std::filesystem;
 // The number in the name of a version folder; -1 for other names. As in Lightning, `version_3_old` has the
 // number 3.
 std::int64_t version_in(std::string_view name) {
-  constexpr std::string_view kPrefix = "version_";
-  if (!name.starts_with(kPrefix)) return -1;
-  name.remove_prefix(kPrefix.size());
+  constexpr std::string_view kVersionPrefix = "version_";
+  if (!name.starts_with(kVersionPrefix)) return -1;
+  name.remove_prefix(kVersionPrefix.size());
   name = name.substr(0, name.find('_'));
   std::int64_t version = -1;
   const auto [end, status] = std::from_chars(name.data(), name.data() + name.size(), version);

@@ -21,7 +21,7 @@ namespace {
 
 using Columns = std::vector<std::string>;
 
-constexpr std::size_t kKeys = 2;  // epoch and step come before the metrics
+constexpr std::size_t kColumnsBeforeMetrics = 2;  // epoch and step come before the metrics
 
 void append_number(std::string& text, double value) {
   if (std::isnan(value)) return void(text += "nan");  // without the sign that formatting would print
@@ -67,7 +67,8 @@ std::vector<std::size_t> places_in(const Columns& before, const Columns& columns
   for (const auto& name : columns) {
     const auto found = std::ranges::lower_bound(before, name);
     const bool is_there = found != before.end() && *found == name;
-    places.push_back(is_there ? kKeys + static_cast<std::size_t>(found - before.begin()) : std::string::npos);
+    places.push_back(is_there ? kColumnsBeforeMetrics + static_cast<std::size_t>(found - before.begin())
+                              : std::string::npos);
   }
   return places;
 }

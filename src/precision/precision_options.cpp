@@ -90,11 +90,11 @@ at::Tensor TruePrecision::convert_input(const at::Tensor& input) const {
   return at::isFloatingType(input.scalar_type()) ? input.to(dtype_) : input;
 }
 
-using Row = Choice<PrecisionOptions>;
+using PrecisionRow = Choice<PrecisionOptions>;
 
 constexpr std::string_view kNotBuilt = "known but not built yet; docs/status.md of the sources says what is";
 
-Row not_built(std::string_view name) { return {name, Fp32{}, "not built yet", kNotBuilt}; }
+PrecisionRow not_built(std::string_view name) { return {name, Fp32{}, "not built yet", kNotBuilt}; }
 
 void note_old_name(std::string_view old, std::string_view name) {
   if (old.empty()) return;
@@ -131,18 +131,20 @@ std::shared_ptr<Precision> make(const std::shared_ptr<Precision>& own) {
 
 void describe(OptionVisitor& visitor, Fp16Mixed& options) { describe(visitor, options.scaler); }
 
-std::span<const Row> precision_choices() {
+std::span<const PrecisionRow> precision_choices() {
   static const std::array rows{
-      Row{"32-true", Fp32{}, "float32 throughout"},
-      Row{"32", Fp32{}, "32-true"},
-      Row{"bf16-mixed", Bf16Mixed{}, "autocast to bfloat16 in the forward pass, all that is kept in float32"},
-      Row{"bf16", Bf16Mixed{.given_as = "bf16"}, "bf16-mixed, by its old name"},
-      Row{"16-mixed", Fp16Mixed{}, "autocast to float16, with a scaler of losses; else as bf16-mixed"},
-      Row{"16", Fp16Mixed{.given_as = "16"}, "16-mixed, by its old name"},
-      Row{"64-true", Fp64{}, "float64 throughout"},
-      Row{"64", Fp64{}, "64-true"},
-      Row{"16-true", Fp16True{}, "float16 throughout"},
-      Row{"bf16-true", Bf16True{}, "bfloat16 throughout"},
+      PrecisionRow{"32-true", Fp32{}, "float32 throughout"},
+      PrecisionRow{"32", Fp32{}, "32-true"},
+      PrecisionRow{"bf16-mixed", Bf16Mixed{},
+                   "autocast to bfloat16 in the forward pass, all that is kept in float32"},
+      PrecisionRow{"bf16", Bf16Mixed{.given_as = "bf16"}, "bf16-mixed, by its old name"},
+      PrecisionRow{"16-mixed", Fp16Mixed{},
+                   "autocast to float16, with a scaler of losses; else as bf16-mixed"},
+      PrecisionRow{"16", Fp16Mixed{.given_as = "16"}, "16-mixed, by its old name"},
+      PrecisionRow{"64-true", Fp64{}, "float64 throughout"},
+      PrecisionRow{"64", Fp64{}, "64-true"},
+      PrecisionRow{"16-true", Fp16True{}, "float16 throughout"},
+      PrecisionRow{"bf16-true", Bf16True{}, "bfloat16 throughout"},
       not_built("transformer-engine"),
       not_built("transformer-engine-float16"),
   };

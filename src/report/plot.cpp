@@ -104,8 +104,8 @@ struct Axes {
 };
 
 Axes axes_of(const std::vector<Line>& lines) {
-  constexpr double kNone = std::numeric_limits<double>::infinity();
-  double first = kNone, last = -kNone, low = kNone, high = -kNone;
+  constexpr double kUnset = std::numeric_limits<double>::infinity();
+  double first = kUnset, last = -kUnset, low = kUnset, high = -kUnset;
   for (const auto& line : lines) {
     for (const auto& [step, value, epoch] : line.points) {
       first = std::min(first, step);

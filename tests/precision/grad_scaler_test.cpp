@@ -15,7 +15,7 @@ namespace {
 using nlohmann::json;
 using test::expect_error;
 
-const json& golden() {
+const json& golden_scaler() {
   static const json file =
       json::parse(std::ifstream(test::in_repository("tests/precision/grad_scaler.json")));
   return file;
@@ -156,8 +156,8 @@ void run_row(Iteration& it, const json& row) {
 }
 
 TEST(GradScalerTest, GivesTorchsNumbersStepByStep) {
-  ASSERT_EQ(golden().at("patterns").size(), 5U);
-  for (const auto& [name, pattern] : golden().at("patterns").items()) {
+  ASSERT_EQ(golden_scaler().at("patterns").size(), 5U);
+  for (const auto& [name, pattern] : golden_scaler().at("patterns").items()) {
     SCOPED_TRACE(name);
     Iteration it;
     for (const auto& row : pattern.at("rows")) {
@@ -170,7 +170,7 @@ TEST(GradScalerTest, GivesTorchsNumbersStepByStep) {
 
 // Stopped after every step and continued by another scaler.
 TEST(GradScalerTest, GoesOnFromItsState) {
-  for (const auto& [name, pattern] : golden().at("patterns").items()) {
+  for (const auto& [name, pattern] : golden_scaler().at("patterns").items()) {
     SCOPED_TRACE(name);
     Iteration it;
     for (const auto& row : pattern.at("rows")) {
@@ -207,12 +207,12 @@ TEST(GradScalerTest, TakesStateBackWithoutBeingMadeAnew) {
 }
 
 TEST(GradScalerTest, HasTorchsDefaults) {
-  EXPECT_EQ(json_of(GradScaler().state()), golden().at("default_state_dict"));
+  EXPECT_EQ(json_of(GradScaler().state()), golden_scaler().at("default_state_dict"));
   EXPECT_TRUE(GradScaler().is_enabled());
 }
 
 TEST(GradScalerTest, RefusesWhatTorchRefuses) {
-  ASSERT_TRUE(golden().at("misuse").contains("step before scale"));
+  ASSERT_TRUE(golden_scaler().at("misuse").contains("step before scale"));
   Iteration it;
   auto& scaler = it.scaler;
   auto* const optimizer = it.optimizer.get();
@@ -230,7 +230,7 @@ TEST(GradScalerTest, RefusesWhatTorchRefuses) {
   expect_error<Error>([&] { scaler.unscale(*optimizer); }, {"after step()"});
   expect_error<Error>([&] { scaler.step(*optimizer); }, {"already been called"});
   scaler.update(16.0);
-  EXPECT_EQ(scaler.get_scale(), golden().at("misuse").at("scale after update(16.)"));
+  EXPECT_EQ(scaler.get_scale(), golden_scaler().at("misuse").at("scale after update(16.)"));
   expect_error<CheckpointError>([&] { scaler.load_state({}); }, {"empty", "disabled"});
 }
 

@@ -25,7 +25,7 @@
 namespace lockstep {
 namespace {
 
-using Weights = std::map<std::string, at::Tensor>;
+using NamedWeights = std::map<std::string, at::Tensor>;
 
 struct Clipped {
   explicit Clipped(const StrategyOptions& choice, Precision* precision = nullptr)
@@ -55,8 +55,9 @@ struct Clipped {
   std::unique_ptr<Optimizer> optimizer;
 };
 
-// Weights after two steps, each of which `make_gradients`.
-Weights weights_after(const StrategyOptions& choice, const std::function<void(Clipped&)>& make_gradients) {
+// The weights after two steps, each of which `make_gradients`.
+NamedWeights weights_after(const StrategyOptions& choice,
+                           const std::function<void(Clipped&)>& make_gradients) {
   Clipped run(choice);
   for (int step = 0; step < 2; ++step) {
     run.optimizer->zero_grad();
