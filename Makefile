@@ -55,7 +55,7 @@ test-browser: build docs  ## look at the pages of `lockstep report` and of the s
 test-system: build  ## as root: what needs several hosts or a scheduler, in namespaces of their own
 	@tools/system.sh
 	@tools/peers.sh
-	@ctest --preset $(PRESET) --label-regex system
+	@ctest --preset $(PRESET) --label-regex system --parallel $$(nproc)
 
 test-versions: setup  ## compile what depends on the version of LibTorch against 2.11 and 2.14, whose headers are fetched
 	@tools/check_libtorch_versions.sh 2.11.0 2.14.1

@@ -1,5 +1,5 @@
 # lockstep_python_test(NAME FILE [ARGUMENTS argument...] [PARTS n] [SECONDS n] [TIMEOUT seconds] [PROCESSORS n]
-#                      [LABELS label...] [ENVIRONMENT variable=value...] [SERIAL])
+#                      [LABELS label...] [ENVIRONMENT variable=value...])
 # makes a file of Python's unit tests, in the folder of the caller, known to CTest, which tells it the build folder.
 # A file of many runs is dealt out to PARTS tests, NAME_1 and so on, that may run at once: a test has TIMEOUT seconds, on
 # machines that are slow and busy, too. SECONDS is what the file takes of a processor (where it is 20 or more): CTest
@@ -7,7 +7,7 @@
 set(_run_part "${CMAKE_CURRENT_LIST_DIR}/../tests/support/run_part.py")
 
 function(lockstep_python_test name file)
-  cmake_parse_arguments(PARSE_ARGV 2 arg "SERIAL" "PARTS;SECONDS;TIMEOUT;PROCESSORS" "ARGUMENTS;LABELS;ENVIRONMENT")
+  cmake_parse_arguments(PARSE_ARGV 2 arg "" "PARTS;SECONDS;TIMEOUT;PROCESSORS" "ARGUMENTS;LABELS;ENVIRONMENT")
   if(arg_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "lockstep_python_test(${name}): ${arg_UNPARSED_ARGUMENTS} are not known")
   endif()
@@ -30,7 +30,7 @@ function(lockstep_python_test name file)
       set(test ${name}_${part})
       add_test(NAME ${test} COMMAND ${LOCKSTEP_PYTHON3} ${_run_part} ${part}/${arg_PARTS} ${file})
     endif()
-    set_tests_properties(${test} PROPERTIES TIMEOUT ${arg_TIMEOUT} COST ${cost} RUN_SERIAL ${arg_SERIAL})
+    set_tests_properties(${test} PROPERTIES TIMEOUT ${arg_TIMEOUT} COST ${cost})
     set_property(TEST ${test} PROPERTY ENVIRONMENT LOCKSTEP_BINARY_DIR=${CMAKE_BINARY_DIR} ${arg_ENVIRONMENT})
     set_property(TEST ${test} PROPERTY LABELS ${arg_LABELS})
     if(arg_PROCESSORS)
