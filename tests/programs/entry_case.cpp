@@ -9,9 +9,11 @@
 #include <iostream>
 #include <thread>
 
+#include "program_case.h"
+
 namespace ls = lockstep;
 
-namespace {
+namespace entry_case {
 
 struct TinyImpl : ls::Module<ls::Example> {
   TinyImpl() { register_module("net", net); }
@@ -82,9 +84,7 @@ void join(const Case& chosen) {
   tell(group.size());
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int start(int argc, char** argv) {
   const Case chosen{.entry = argc > 1 ? argv[1] : "",
                     .when = argc > 2 ? argv[2] : "",
                     .ranks = argc > 3 ? std::optional(std::stoi(argv[3])) : std::nullopt};
@@ -110,3 +110,7 @@ int main(int argc, char** argv) {
   }
   return 0;
 }
+
+const ProgramCase kCase{"entry_case", start};
+
+}  // namespace entry_case

@@ -2,7 +2,11 @@
 // rank 1 fails in the hook that is named: `in_code fit_end`, `in_code teardown`.
 #include <lockstep/lockstep.h>
 
+#include "program_case.h"
+
 namespace ls = lockstep;
+
+namespace in_code {
 
 struct TinyImpl : ls::Module<ls::Example> {
   TinyImpl() { register_module("net", net); }
@@ -34,7 +38,7 @@ struct FailLateOnRankOne : ls::Callback {
   bool in_teardown_;
 };
 
-static void train(ls::TrainerOptions options) {
+void train(ls::TrainerOptions options) {
   torch::ones({2}).sum();  // ranks must start although tensors exist
   if (!options.max_epochs) options.max_epochs = 1;
   ls::Trainer trainer(options);
@@ -43,7 +47,7 @@ static void train(ls::TrainerOptions options) {
                 std::to_string(trainer.current_epoch()));
 }
 
-int main(int argc, char** argv) {
+int start(int argc, char** argv) {
   const std::string how = argc > 1 ? argv[1] : "";
   if (how == "trainer") {
     train({.devices = 2});
@@ -69,3 +73,7 @@ int main(int argc, char** argv) {
     train(std::move(options));
   });
 }
+
+const ProgramCase kCase{"in_code", start};
+
+}  // namespace in_code

@@ -6,7 +6,11 @@
 #include <iostream>
 #include <string>
 
+#include "program_case.h"
+
 namespace ls = lockstep;
+
+namespace peer_rank {
 
 void require_equal(const std::string& what, const at::Tensor& got, const at::Tensor& expected) {
   if (got.equal(expected)) return;
@@ -53,7 +57,11 @@ void meet() {
   std::cout << "rank " << group.rank() << " met Python" << std::endl;
 }
 
-int main() {
+int start(int, char**) {
   at::set_num_threads(1);
   return ls::run_rank(meet);
 }
+
+const ProgramCase kCase{"peer_rank", start};
+
+}  // namespace peer_rank

@@ -1,11 +1,10 @@
-// One of the programs that are compiled together as `cases`: LibTorch's headers take far longer than what a
-// case adds.
+// One of the programs that are compiled together: LibTorch's headers take far longer than what a case adds.
 #pragma once
 
 #include <string_view>
 #include <utility>
 
-// A case runs when the program is started by its name, which is a hard link to `cases`.
+// A case runs when the program is started by its name, which is a hard link to the one that has them all.
 struct ProgramCase {
   using Main = int (*)(int argc, char** argv);
 

@@ -9,11 +9,13 @@
 #include <iostream>
 #include <thread>
 
+#include "program_case.h"
+
 namespace ls = lockstep;
 namespace nn = torch::nn;
 namespace F = torch::nn::functional;
 
-namespace {
+namespace signal_case {
 
 struct NetImpl : ls::Module<ls::Example> {
   NetImpl() { register_module("layers", layers); }
@@ -82,9 +84,7 @@ void tell_of_handler() {
   std::cout << "handled " << in_fit << " in fit, " << handled - in_fit << " after it" << std::endl;
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int start(int argc, char** argv) {
   CaseOptions options;
   return ls::run(argc, argv, {.options = {ls::options("case", options)}}, [&](ls::Cli& cli) {
     if (options.handler) std::signal(SIGTERM, handle);
@@ -105,3 +105,7 @@ int main(int argc, char** argv) {
     std::cout << "trained to step " << trainer.global_step() << std::endl;
   });
 }
+
+const ProgramCase kCase{"signal_case", start};
+
+}  // namespace signal_case
