@@ -15,7 +15,7 @@ make_environment() {
   rm -rf "$venv"
   python3 -m venv "$venv"
   # shellcheck disable=SC2086
-  "$venv/bin/python" -m pip install --quiet --disable-pip-version-check $requirements
+  "$venv/bin/python" -m pip install --quiet --no-compile --disable-pip-version-check $requirements
   echo "$requirements" > "$venv/requirements.txt"
 }
 

@@ -22,16 +22,16 @@ import pathlib, site, sys
 pathlib.Path(site.getsitepackages()[0], "lockstep_torch.pth").write_text(sys.argv[1] + "\n")
 PY
   # shellcheck disable=SC2086
-  "$venv/bin/python" -m pip install --quiet --disable-pip-version-check $requirements
-  "$venv/bin/python" -c 'import torch, safetensors.torch'
+  "$venv/bin/python" -m pip install --quiet --no-compile --disable-pip-version-check $requirements
+  "$venv/bin/python" -c 'import torch, safetensors.torch, lightning'
   echo "$requirements" > "$venv/requirements.txt"
 }
 
 # Its kernel for Adam is compiled at first use, which takes minutes.
 add_deepspeed() {
   echo "peers: adding $deepspeed"
-  "$venv/bin/python" -m pip install --quiet --disable-pip-version-check wheel ninja py-cpuinfo
-  DS_BUILD_OPS=0 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-build-isolation "$deepspeed"
+  "$venv/bin/python" -m pip install --quiet --no-compile --disable-pip-version-check wheel ninja py-cpuinfo
+  DS_BUILD_OPS=0 "$venv/bin/python" -m pip install --quiet --no-compile --disable-pip-version-check --no-build-isolation "$deepspeed"
   PATH="$PWD/$venv/bin:$PATH" DS_ACCELERATOR=cpu "$venv/bin/python" -c \
     'from deepspeed.ops.op_builder.cpu import CPUAdamBuilder; CPUAdamBuilder().load(verbose=False)'
   echo "$deepspeed" > "$venv/deepspeed.txt"

@@ -51,7 +51,7 @@ fetch_torch() {
   local partial; partial="$(mktemp -d "$cache/torch-$torch_version.XXXXXX")"
   trap 'rm -rf "$partial"' EXIT
   echo "setup: fetching LibTorch $torch_version (about 200 MB) into $final"
-  local pip=(python3 -m pip install --quiet --no-deps --disable-pip-version-check --root-user-action=ignore --target "$partial" "torch==$torch_version")
+  local pip=(python3 -m pip install --quiet --no-compile --no-deps --disable-pip-version-check --root-user-action=ignore --target "$partial" "torch==$torch_version")
   "${pip[@]}" --timeout 5 --retries 0 --index-url https://download.pytorch.org/whl/cpu 2>/dev/null \
     || "${pip[@]}" \
     || { echo "setup: torch $torch_version could not be fetched; pass -DTorch_DIR=<libtorch>/share/cmake/Torch to cmake" >&2; exit 1; }

@@ -44,7 +44,7 @@ install_conan() {
   echo "system: installing Conan into $folder"
   rm -rf "$folder/conan"
   python3 -m venv "$folder/conan"
-  "$folder/conan/bin/pip" install --quiet --disable-pip-version-check "conan==$conan_version"
+  "$folder/conan/bin/pip" install --quiet --no-compile --disable-pip-version-check "conan==$conan_version"
 }
 
 mkdir -p "$folder"
