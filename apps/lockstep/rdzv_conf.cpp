@@ -13,6 +13,7 @@
 #include <lockstep/base/log.h>
 #include <lockstep/base/option_type.h>
 
+#include "base/format.h"
 #include "refusal.h"
 
 namespace {
@@ -112,6 +113,11 @@ void check_patience(const RendezvousOptions& options) {
                                    std::to_string(options.keep_alive_max_attempt)});
 }
 
+// torchrun takes them around keys and values.
+std::string without_blanks(const std::string& text) {
+  return std::string(lockstep::detail::trimmed(text, " \t"));
+}
+
 }  // namespace
 
 void apply_rdzv_conf(const std::string& text, RendezvousOptions& options) {
@@ -119,11 +125,11 @@ void apply_rdzv_conf(const std::string& text, RendezvousOptions& options) {
   std::set<std::string> given;
   for (std::string pair; std::getline(pairs, pair, ',');) {
     const auto equals = pair.find('=');
-    const auto setter = setters().find(pair.substr(0, equals));
+    const auto setter = setters().find(without_blanks(pair.substr(0, equals)));
     if (equals == std::string::npos || setter == setters().end())
       refuse_value("--rdzv-conf", "KEY=VALUE,... with the keys " + accepted_keys(), pair);
     if (!given.insert(setter->first).second) refuse_key(setter->first, "each key once", text);
-    setter->second(options, pair.substr(equals + 1));
+    setter->second(options, without_blanks(pair.substr(equals + 1)));
   }
   check_patience(options);
 }

@@ -158,7 +158,7 @@ template <class Schedule>
 void describe_warmup(OptionVisitor& v, Schedule& o) {
   v.field("warmup_min_lr", o.warmup_min_lr, "Learning rate at the start, one or one per group");
   v.field("warmup_max_lr", o.warmup_max_lr, "Learning rate after the warm-up, one or one per group");
-  v.field("warmup_num_steps", o.warmup_num_steps, "Steps of the warm-up", at_least(1));
+  v.field("warmup_num_steps", o.warmup_num_steps, "Steps of the warm-up, 2 at least", at_least(0));
   v.field("warmup_type", o.warmup_type, "How the learning rate rises");
 }
 
@@ -174,7 +174,7 @@ void describe(OptionVisitor& v, WarmupDecayLR& o) {
 void describe(OptionVisitor& v, WarmupCosineLR& o) {
   describe_total(v, o.total_num_steps);
   v.field("warmup_min_ratio", o.warmup_min_ratio, "Share of the group's rate at the start");
-  v.field("warmup_num_steps", o.warmup_num_steps, "Steps of the warm-up", at_least(1));
+  v.field("warmup_num_steps", o.warmup_num_steps, "Steps of the warm-up, 2 at least", at_least(0));
   v.field("cos_min_ratio", o.cos_min_ratio, "Share of the group's rate at the end");
   v.field("warmup_type", o.warmup_type, "How the learning rate rises");
 }

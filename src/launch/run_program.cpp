@@ -163,7 +163,8 @@ fs::path temporary_folder() {
 fs::path make_log_folder(const ProgramOptions& options) {
   if (!writes_files(options.output)) return {};
   const auto& chosen = options.output.log_dir;
-  const auto parent = chosen.empty() ? temporary_folder() : chosen;
+  // Ranks that go to other folders find their files by this name, too.
+  const auto parent = fs::absolute(chosen.empty() ? temporary_folder() : chosen);
   const auto flag = chosen.empty() ? "TMPDIR" : "--log-dir";
   try {
     create_folders(parent);

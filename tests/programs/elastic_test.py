@@ -489,6 +489,7 @@ class Elastic(ProgramTest):
                 (["--nnodes", "2", "--rdzv-endpoint", "host:x"], ["--rdzv-endpoint", "host:x", "HOST[:PORT]"]),
                 (["--nnodes", "2", "--rdzv-endpoint", "host:0"], ["--rdzv-endpoint", "1 to 65535"]),
                 (["--rdzv-conf", "nonsense=1"], ["--rdzv-conf", "nonsense=1", "join_timeout", "token_file"]),
+                (["--rdzv-conf", " join_timeout = 1, nonsense=1"], ["nonsense=1", "token_file"]),
                 (["--rdzv-conf", "join_timeout"], ["--rdzv-conf", "KEY=VALUE"]),
                 (["--rdzv-conf", "join_timeout=never"], ["join_timeout", "never", "seconds"]),
                 (["--rdzv-conf", "keep_alive_max_attempt=0"], ["keep_alive_max_attempt", "0"]),

@@ -216,6 +216,10 @@ class LockstepRun(ProgramTest):
         os.close(ours)
         os.close(theirs)
 
+    def test_a_rank_in_another_folder_finds_its_error_file(self):
+        program = self.script('cd /\nprintf \'{"message": "the disk is full"}\' > "$TORCHELASTIC_ERROR_FILE"\nexit 3')
+        self.assertIn("the disk is full", self.ranks(1, "--log-dir", "logs", program).err)
+
     def test_long_lines_stay_whole(self):
         program = self.script('for i in 1 2 3; do head -c 300000 /dev/zero | tr "\\0" $RANK; echo; echo short $RANK; done')
         lines = self.succeed(3, "--tee", 1, "--log-dir", "logs", program).out.splitlines()

@@ -118,6 +118,7 @@ struct CaseOptions {
   int num_workers = 0;
   std::int64_t batch_size = 4;
   std::int64_t num_samples = 88;
+  bool own_sampler = false;
   int val_loaders = 1;
   int every_n_train_steps = 0;
   bool has_optimizer = true;
@@ -134,10 +135,16 @@ void describe(ls::OptionVisitor& v, CaseOptions& o) {
   v.field("num_workers", o.num_workers, "Worker threads of the loader");
   v.field("batch_size", o.batch_size, "Samples per batch and rank");
   v.field("num_samples", o.num_samples, "Size of the data set");
+  v.field("own_sampler", o.own_sampler, "The loader has a sampler that divides the data itself");
   v.field("val_loaders", o.val_loaders, "Loaders of validation");
   v.field("every_n_train_steps", o.every_n_train_steps,
           "Steps between checkpoints of ModelCheckpoint; 0: none");
   v.field("has_optimizer", o.has_optimizer, "The module has an optimizer and a schedule of its own");
+}
+
+int variable(const char* name, int otherwise) {
+  const auto* const text = std::getenv(name);
+  return text == nullptr ? otherwise : std::stoi(text);
 }
 
 // Its order is another one wherever it is asked anew.
@@ -151,7 +158,12 @@ class Data final : public ls::DataModule<ls::Example> {
   std::optional<ls::Loader<ls::Example>> train_dataloader() override {
     ls::LoaderOptions with{
         .batch_size = options_.batch_size, .shuffle = true, .num_workers = options_.num_workers};
-    if (current_epoch() > 0) with.seed = static_cast<std::uint64_t>(current_epoch());
+    if (options_.own_sampler)
+      with = {.batch_size = options_.batch_size,
+              .sampler = std::make_shared<ls::DistributedSampler>(
+                  options_.num_samples, variable("WORLD_SIZE", 1), variable("RANK", 0))};
+    else if (current_epoch() > 0)
+      with.seed = static_cast<std::uint64_t>(current_epoch());
     return ls::loader(train_, with);
   }
   ls::Loaders<ls::Example> val_dataloaders() override {

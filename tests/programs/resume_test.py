@@ -35,6 +35,18 @@ class Resume(ResumeTest):
         uneven = ["--trainer.strategy", "ddp", "--trainer.devices", 3, *windows]  # 12 samples do not divide 88
         self.train("uneven", *uneven, "--ckpt_path", self.folder / "epoch_end:0.ckpt")
 
+    def test_another_world_goes_on_with_a_sampler_that_divides_the_data(self):
+        own = ["--case.own_sampler", "true"]
+        undisturbed = self.train_and_record("saving", *DDP, *own, *self.save_at("batch_end:4", "epoch_end:0"))
+        for moment, seen in (("batch_end:4", 5), ("epoch_end:0", BATCHES)):
+            path = self.folder / f"{moment}.ckpt"
+            self.assertEqual(self.train_and_record(moment, *SINGLE, *own, "--ckpt_path", path), undisturbed[seen:])
+        three = ["--trainer.strategy", "ddp", "--trainer.devices", 3]  # 88 samples do not divide: 30 for each
+        self.train("three", *three, *own, "--ckpt_path", self.folder / "epoch_end:0.ckpt")
+        refused = self.run_program(CASE, "fit", *own, "--case.num_samples", 84, "--ckpt_path", self.folder / "epoch_end:0.ckpt", cwd=self.folder)
+        self.assertEqual(refused.code, 1, refused)
+        self.assertIn("the training data are not those of checkpoint", refused.err)
+
     def test_windows_of_another_length_follow_the_one_that_was_open(self):
         flags = ["--seed_everything", 5, *SINGLE, "--trainer.accumulate_grad_batches"]
         self.train("saving", *flags, 4, *self.save_at("batch_end:5"))

@@ -1,6 +1,7 @@
 #include "train/data/data_place.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <utility>
 
@@ -10,19 +11,6 @@
 
 namespace lockstep::detail {
 namespace {
-
-void check_data_set(const RunData& data, const StateTree& place, const std::filesystem::path& checkpoint) {
-  const auto saved = place.get<std::int64_t>("num_samples");
-  const auto now = data.train->num_samples();
-  if (saved == now) return;
-  throw CheckpointError("train",
-                        {.what = "the training data are not those of checkpoint " + checkpoint.string(),
-                         .expected = std::to_string(saved) + " samples",
-                         .got = std::to_string(now),
-                         .hint = "a run goes on with the samples that it began with; to train on "
-                                 "others, start from its weights: --init_weights " +
-                                 shell_word(checkpoint.string())});
-}
 
 // The order of samples follows from the seed.
 void adopt_seed(RunSetup& setup, const StateTree& place) {
@@ -45,6 +33,28 @@ std::int64_t checked(std::int64_t value, std::int64_t least, const std::string& 
 
 std::int64_t positive(const StateTree& place, const std::string& name) {
   return checked(place.get<std::int64_t>(name), 1, place.path() + "/" + name);
+}
+
+// Samples are those of the data set, but for samplers that divide it: they tell this rank's, rounded.
+bool has_as_many_samples(const RunSetup& setup, const RunData& data, const StateTree& place) {
+  const auto saved = place.get<std::int64_t>("num_samples"), now = data.train->num_samples();
+  if (saved == now || data.train->is_dealt_out()) return saved == now;
+  const auto world = static_cast<double>(setup.communicator().size());
+  const auto saved_world = static_cast<double>(positive(place, "world_size"));
+  const auto apart = static_cast<double>(saved) * saved_world - static_cast<double>(now) * world;
+  return world != saved_world && std::abs(apart) < std::max(world, saved_world);
+}
+
+void check_data_set(const RunSetup& setup, const RunData& data, const StateTree& place,
+                    const std::filesystem::path& checkpoint) {
+  if (has_as_many_samples(setup, data, place)) return;
+  throw CheckpointError("train",
+                        {.what = "the training data are not those of checkpoint " + checkpoint.string(),
+                         .expected = std::to_string(place.get<std::int64_t>("num_samples")) + " samples",
+                         .got = std::to_string(data.train->num_samples()),
+                         .hint = "a run goes on with the samples that it began with; to train on "
+                                 "others, start from its weights: --init_weights " +
+                                 shell_word(checkpoint.string())});
 }
 
 struct SavedPlace {
@@ -184,7 +194,7 @@ StateTree data_place_of(const RunSetup& setup, const RunData& data, const FitPro
 
 void adopt_data_place(RunSetup& setup, const RunData& data, FitProgress& progress, const StateTree& place,
                       const std::filesystem::path& checkpoint) {
-  check_data_set(data, place, checkpoint);
+  check_data_set(setup, data, place, checkpoint);
   const auto saved = saved_place(place);
   checked(progress.batches, 0, "loops/batches");
   const auto world = std::int64_t{setup.communicator().size()};
