@@ -131,6 +131,27 @@ void require_averaged(const ShardedEngine& engine, const Optimizer& optimizer, c
                                  .hint = "close() CoalesceGradReduction before, on all ranks"});
 }
 
+bool has_gradient(const NamedParameter& parameter) { return parameter.tensor.grad().defined(); }
+
+// Gradients of local backward passes lie on the model's own tensors, where no step would find them.
+void require_gradients_in_shards(const detail::DrivenModule<ShardedEngine>& row, const Optimizer& optimizer,
+                                 const char* what) {
+  if (row.awaits_step || std::ranges::any_of(optimizer.parameters(), has_gradient)) return;
+  const auto module = row.module.lock();
+  if (!module) return;
+  const auto whole = module->named_parameters();
+  for (const auto& [name, piece] : optimizer.parameters()) {
+    const auto* const tensor = whole.find(name);
+    if (tensor == nullptr || !tensor->grad().defined()) continue;
+    throw ConfigError(
+        "strategy",
+        {.what = what + (" of " + std::string(optimizer.name())) + " before gradients are averaged",
+         .expected = "a backward pass that averages them, the last one of the window",
+         .got = "a gradient of " + name + " that is this rank's alone",
+         .hint = "end the scope of no_backward_sync() before the window's last backward()"});
+  }
+}
+
 // Its pieces are the model's no more.
 void require_sharded(const ShardedEngine& engine, const Optimizer& optimizer) {
   if (!engine.is_over()) return;
@@ -306,6 +327,7 @@ void ShardedStrategy::backward(const at::Tensor& loss, std::span<torch::nn::Modu
 
 double ShardedStrategy::clip_gradients(Optimizer& optimizer, const GradientClip& clip) {
   require_averaged(*sharded_.of(optimizer).engine, optimizer, "clip_gradients()");
+  require_gradients_in_shards(sharded_.of(optimizer), optimizer, "clip_gradients()");
   if (clip.algorithm == ClipAlgorithm::kNorm) {
     scales_->settle(optimizer);
     const auto norm = grad_norm(optimizer, clip.norm_type);
@@ -321,6 +343,7 @@ Scalar ShardedStrategy::clip_gradients_lazily(Optimizer& optimizer, const Gradie
     return clip_gradients(optimizer, clip);
   const auto& engine = *sharded_.of(optimizer).engine;
   require_averaged(engine, optimizer, "clip_gradients()");
+  require_gradients_in_shards(sharded_.of(optimizer), optimizer, "clip_gradients()");
   scales_->apply(optimizer);
   return engine.clip_grad_norm_lazily(optimizer.parameters(), clip);
 }
@@ -328,6 +351,7 @@ Scalar ShardedStrategy::clip_gradients_lazily(Optimizer& optimizer, const Gradie
 void ShardedStrategy::check_step(const Optimizer& optimizer) {
   require_sharded(*sharded_.of(optimizer).engine, optimizer);
   require_averaged(*sharded_.of(optimizer).engine, optimizer, "a step");
+  require_gradients_in_shards(sharded_.of(optimizer), optimizer, "a step");
 }
 
 // What has failed half way may have changed this rank's part of what is gathered.

@@ -104,6 +104,18 @@ TEST(DeferredScales, ComeBeforeWhatIsAddedAndClippedLater) {
   });
 }
 
+TEST(ShardedSteps, RefuseGradientsThatNoBackwardHasAveraged) {
+  Clipped run(Fsdp{});
+  const auto step = [&] { run.strategy->optimizer_step(*run.optimizer); };
+  step();  // without any gradient, as elsewhere
+  run.strategy->backward(run.module->forward(torch::ones({2, 64})).sum(), {});
+  for (const auto& act : {std::function<void()>(step), std::function<void()>([&] { run.clip(0.1); })})
+    test::expect_error<ConfigError>(act, {"before gradients are averaged", "weight", "no_backward_sync()"});
+  run.backward(1);
+  EXPECT_GT(run.clip(0.1), 1);
+  step();
+}
+
 TEST(DeferredScales, GoWithTheGradients) {
   expect_ddps_bits([](Clipped& run) {
     run.backward(1);
