@@ -148,7 +148,8 @@ void require_gradients_in_shards(const detail::DrivenModule<ShardedEngine>& row,
         {.what = what + (" of " + std::string(optimizer.name())) + " before gradients are averaged",
          .expected = "a backward pass that averages them, the last one of the window",
          .got = "a gradient of " + name + " that is this rank's alone",
-         .hint = "end the scope of no_backward_sync() before the window's last backward()"});
+         .hint = "the window's last backward() runs outside of no_backward_sync(), and of toggling "
+                 "with sync_grad = false"});
   }
 }
 
