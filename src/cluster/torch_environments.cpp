@@ -92,7 +92,9 @@ void LightningEnvironment::validate_settings(int num_devices, int num_nodes) con
   if (told_world_size_ && *told_world_size_ != ranks && !counts_nodes && !is_alone)
     refuse_variable(
         "WORLD_SIZE", settings(num_devices, num_nodes) + " = " + std::to_string(ranks),
-        "set RANK as well, to start each rank yourself; or change devices and num_nodes; or unset it");
+        external_ ? "unset LOCAL_RANK to let lockstep start the ranks; or change devices and num_nodes"
+                  : "set RANK as well, to start each rank yourself; or change devices and num_nodes; or "
+                    "unset it");
   if (node_rank_ >= num_nodes)
     refuse_variable(node_rank, "0 to " + std::to_string(num_nodes - 1) + " (num_nodes - 1)",
                     "set num_nodes to the number of nodes, or unset the variable");

@@ -161,6 +161,9 @@ TEST(LightningEnvironment, NamesTheLocalRankThatNobodyMeant) {
   const ScopedVariables scope(Variables{{"LOCAL_RANK", "0"}});
   const auto error = config_error([] { LightningEnvironment().validate_settings(2, 1); });
   EXPECT_THAT(error, AllOf(HasSubstr("MASTER_PORT"), HasSubstr("unset LOCAL_RANK")));
+  const ScopedVariables whole(Variables{{"LOCAL_RANK", "0"}, {"RANK", "0"}, {"WORLD_SIZE", "1"}});
+  EXPECT_THAT(config_error([] { LightningEnvironment().validate_settings(2, 1); }),
+              AllOf(HasSubstr("WORLD_SIZE"), HasSubstr("unset LOCAL_RANK"), Not(HasSubstr("set RANK"))));
 }
 
 TEST(EnvEnvironment, KnowsWhichRanksShareAMachine) {
