@@ -23,6 +23,7 @@ pathlib.Path(site.getsitepackages()[0], "lockstep_torch.pth").write_text(sys.arg
 PY
   # shellcheck disable=SC2086
   "$venv/bin/python" -m pip install --quiet --no-compile --disable-pip-version-check $requirements
+  # The byte code of what most tests import is made here, once, rather than by several of them at the same time.
   "$venv/bin/python" -c 'import torch, safetensors.torch, lightning'
   echo "$requirements" > "$venv/requirements.txt"
 }

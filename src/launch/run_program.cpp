@@ -163,9 +163,11 @@ fs::path temporary_folder() {
 fs::path make_log_folder(const ProgramOptions& options) {
   if (!writes_files(options.output)) return {};
   const auto& chosen = options.output.log_dir;
-  // Ranks that go to other folders find their files by this name, too.
-  const auto parent = fs::absolute(chosen.empty() ? temporary_folder() : chosen);
   const auto flag = chosen.empty() ? "TMPDIR" : "--log-dir";
+  const auto named = chosen.empty() ? temporary_folder() : chosen;
+  std::error_code failure;
+  const auto parent = fs::absolute(named, failure);  // for ranks that go to other folders, too
+  if (failure) refuse_folder(flag, named, failure.message());
   try {
     create_folders(parent);
   } catch (const IoError& error) {

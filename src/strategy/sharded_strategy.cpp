@@ -123,14 +123,6 @@ void refuse_whole_tensors(const Optimizer& optimizer) {
                                  .hint = "use strategy ddp"});
 }
 
-void require_averaged(const ShardedEngine& engine, const Optimizer& optimizer, const char* what) {
-  if (!engine.is_local()) return;
-  throw ConfigError("strategy", {.what = what + (" of " + std::string(optimizer.name())) +
-                                         " while gradients add up on each rank",
-                                 .expected = "gradients that are averaged",
-                                 .hint = "close() CoalesceGradReduction before, on all ranks"});
-}
-
 bool has_gradient(const NamedParameter& parameter) { return parameter.tensor.grad().defined(); }
 
 // Gradients of local backward passes lie on the model's own tensors, where no step would find them.
@@ -151,6 +143,15 @@ void require_gradients_in_shards(const detail::DrivenModule<ShardedEngine>& row,
          .hint = "the window's last backward() runs outside of no_backward_sync(), and of toggling "
                  "with sync_grad = false"});
   }
+}
+
+void require_averaged(const detail::DrivenModule<ShardedEngine>& row, const Optimizer& optimizer,
+                      const char* what) {
+  if (!row.engine->is_local()) return require_gradients_in_shards(row, optimizer, what);
+  throw ConfigError("strategy", {.what = what + (" of " + std::string(optimizer.name())) +
+                                         " while gradients add up on each rank",
+                                 .expected = "gradients that are averaged",
+                                 .hint = "close() CoalesceGradReduction before, on all ranks"});
 }
 
 // Its pieces are the model's no more.
@@ -327,8 +328,7 @@ void ShardedStrategy::backward(const at::Tensor& loss, std::span<torch::nn::Modu
 }
 
 double ShardedStrategy::clip_gradients(Optimizer& optimizer, const GradientClip& clip) {
-  require_averaged(*sharded_.of(optimizer).engine, optimizer, "clip_gradients()");
-  require_gradients_in_shards(sharded_.of(optimizer), optimizer, "clip_gradients()");
+  require_averaged(sharded_.of(optimizer), optimizer, "clip_gradients()");
   if (clip.algorithm == ClipAlgorithm::kNorm) {
     scales_->settle(optimizer);
     const auto norm = grad_norm(optimizer, clip.norm_type);
@@ -342,17 +342,16 @@ double ShardedStrategy::clip_gradients(Optimizer& optimizer, const GradientClip&
 Scalar ShardedStrategy::clip_gradients_lazily(Optimizer& optimizer, const GradientClip& clip) {
   if (optimizer.parameters().front().tensor.is_cpu() || clip.algorithm != ClipAlgorithm::kNorm)
     return clip_gradients(optimizer, clip);
-  const auto& engine = *sharded_.of(optimizer).engine;
-  require_averaged(engine, optimizer, "clip_gradients()");
-  require_gradients_in_shards(sharded_.of(optimizer), optimizer, "clip_gradients()");
+  const auto& row = sharded_.of(optimizer);
+  require_averaged(row, optimizer, "clip_gradients()");
   scales_->apply(optimizer);
-  return engine.clip_grad_norm_lazily(optimizer.parameters(), clip);
+  return row.engine->clip_grad_norm_lazily(optimizer.parameters(), clip);
 }
 
 void ShardedStrategy::check_step(const Optimizer& optimizer) {
-  require_sharded(*sharded_.of(optimizer).engine, optimizer);
-  require_averaged(*sharded_.of(optimizer).engine, optimizer, "a step");
-  require_gradients_in_shards(sharded_.of(optimizer), optimizer, "a step");
+  const auto& row = sharded_.of(optimizer);
+  require_sharded(*row.engine, optimizer);
+  require_averaged(row, optimizer, "a step");
 }
 
 // What has failed half way may have changed this rank's part of what is gathered.

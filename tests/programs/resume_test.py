@@ -46,6 +46,7 @@ class Resume(ResumeTest):
         refused = self.run_program(CASE, "fit", *own, "--case.num_samples", 84, "--ckpt_path", self.folder / "epoch_end:0.ckpt", cwd=self.folder)
         self.assertEqual(refused.code, 1, refused)
         self.assertIn("the training data are not those of checkpoint", refused.err)
+        self.assertIn("expected 44 samples on each rank of 2; got 84 samples on each rank of 1", refused.err)
 
     def test_windows_of_another_length_follow_the_one_that_was_open(self):
         flags = ["--seed_everything", 5, *SINGLE, "--trainer.accumulate_grad_batches"]

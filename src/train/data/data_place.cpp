@@ -45,16 +45,22 @@ bool has_as_many_samples(const RunSetup& setup, const RunData& data, const State
   return world != saved_world && std::abs(apart) < std::max(world, saved_world);
 }
 
+std::string samples_text(const RunData& data, std::int64_t samples, std::int64_t world) {
+  const auto text = std::to_string(samples) + " samples";
+  return data.train->is_dealt_out() ? text : text + " on each rank of " + std::to_string(world);
+}
+
 void check_data_set(const RunSetup& setup, const RunData& data, const StateTree& place,
                     const std::filesystem::path& checkpoint) {
   if (has_as_many_samples(setup, data, place)) return;
-  throw CheckpointError("train",
-                        {.what = "the training data are not those of checkpoint " + checkpoint.string(),
-                         .expected = std::to_string(place.get<std::int64_t>("num_samples")) + " samples",
-                         .got = std::to_string(data.train->num_samples()),
-                         .hint = "a run goes on with the samples that it began with; to train on "
-                                 "others, start from its weights: --init_weights " +
-                                 shell_word(checkpoint.string())});
+  throw CheckpointError(
+      "train",
+      {.what = "the training data are not those of checkpoint " + checkpoint.string(),
+       .expected = samples_text(data, place.get<std::int64_t>("num_samples"), positive(place, "world_size")),
+       .got = samples_text(data, data.train->num_samples(), setup.communicator().size()),
+       .hint = "a run goes on with the samples that it began with; to train on "
+               "others, start from its weights: --init_weights " +
+               shell_word(checkpoint.string())});
 }
 
 struct SavedPlace {
