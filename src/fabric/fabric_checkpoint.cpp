@@ -19,6 +19,7 @@
 #include "formats/file_text.h"
 #include "formats/zero_checkpoint.h"
 #include "strategy/deepspeed_strategy.h"
+#include "strategy/same_optimizer.h"
 #include "strategy/scaled_step.h"
 
 namespace lockstep::detail {
@@ -113,6 +114,7 @@ struct Giver {
     return strategy.saved_state(*module);
   }
   StateValue operator()(const std::shared_ptr<FabricOptimizer>& optimizer) const {
+    detail::warn_of_other_settings(optimizer->optimizer(), strategy.communicator());
     return strategy.optimizer_state(optimizer->optimizer());
   }
   StateValue operator()(const Scheduler* scheduler) const { return state_of(*scheduler); }

@@ -11,4 +11,9 @@ namespace lockstep::detail {
 /// @throws CollectiveMismatch on all ranks with the first setting that differs from rank 0's, and that
 void require_same_optimizer(const Optimizer& optimizer, const Communicator& comm);
 
+/// Before a checkpoint: says once, on rank 0, which setting differs, as where ranks give their schedules
+/// metrics of their own. No error, since ranks that leave a Join early may have stepped schedules less often.
+/// Collective, blocking.
+void warn_of_other_settings(const Optimizer& optimizer, const Communicator& comm);
+
 }  // namespace lockstep::detail

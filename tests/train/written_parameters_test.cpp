@@ -30,6 +30,17 @@ const std::map<std::string, StrategyOptions>& strategies() {
   return table;
 }
 
+TrainerOptions options_of(const Communicator& comm, const std::string& strategy, const std::string& run_dir) {
+  TrainerOptions options{.max_epochs = 2,
+                         .strategy = strategies().at(strategy),
+                         .devices = comm.size(),
+                         .logger = false,
+                         .enable_progress_bar = false};
+  options.enable_model_summary = false;
+  options.run.run_dir = run_dir;
+  return options;
+}
+
 struct NormalizedImpl : Module<Example> {
   explicit NormalizedImpl(std::string how) : clips(how == "clips"), replaces(how == "replaces") {
     if (!clips && !replaces) emb = nn::Embedding(nn::EmbeddingOptions(16, 4).max_norm(0.5));
@@ -49,6 +60,31 @@ struct NormalizedImpl : Module<Example> {
 };
 TORCH_MODULE(Normalized);
 
+struct OwnRatesImpl : Module<Example> {
+  OwnRatesImpl() { register_module("fc", fc); }
+  torch::Tensor training_step(const Example& batch, StepContext&) override {
+    return (fc(batch.data) - 1).square().mean();
+  }
+  void on_train_batch_end(StepContext& step, const TrainOutput&) override {
+    step.optimizer().groups()[0].lr = 0.5 / (step.global_rank() + 1);
+  }
+  Optimizers configure_optimizers() override { return {.optimizer = SGD{.lr = 0.5}}; }
+  nn::Linear fc{4, 1};
+};
+TORCH_MODULE(OwnRates);
+
+// argument: strategy, folder, separated by a comma; what rank 0 says
+LOCKSTEP_RANK_BODY(train_with_own_rates)(Communicator comm, std::string argument)->std::string {
+  testing::become_trainer_rank(comm);
+  const auto comma = argument.find(',');
+  const auto options = options_of(comm, argument.substr(0, comma), argument.substr(comma + 1));
+  ::testing::internal::CaptureStderr();
+  Trainer(options).fit(OwnRates(),
+                       loader(tensor_dataset(torch::randn({8, 4}), torch::zeros({8})), {.batch_size = 2}));
+  const auto said = ::testing::internal::GetCapturedStderr();
+  return comm.rank() == 0 ? said : "";
+}
+
 // argument: strategy, how weights are written to, folder, separated by commas
 LOCKSTEP_RANK_BODY(train_normalized)(Communicator comm, std::string argument)->std::string {
   testing::become_trainer_rank(comm);
@@ -56,13 +92,7 @@ LOCKSTEP_RANK_BODY(train_normalized)(Communicator comm, std::string argument)->s
   torch::manual_seed(1);
   Normalized model(argument.substr(first + 1, second - first - 1));
   const auto x = torch::randn({64, 4}), y = torch::randint(16, {64});
-  TrainerOptions options{.max_epochs = 2,
-                         .strategy = strategies().at(argument.substr(0, first)),
-                         .devices = comm.size(),
-                         .logger = false,
-                         .enable_progress_bar = false};
-  options.enable_model_summary = false;
-  options.run.run_dir = argument.substr(second + 1);
+  const auto options = options_of(comm, argument.substr(0, first), argument.substr(second + 1));
   Trainer(options).fit(model, loader(tensor_dataset(x, y), {.batch_size = 4}));
   restore_sharded(*model);
   return std::to_string(model->emb->weight.to(torch::kDouble).sum().item<double>());
@@ -114,13 +144,7 @@ LOCKSTEP_RANK_BODY(train_frozen)(Communicator comm, std::string argument)->std::
   torch::manual_seed(1);
   Frozen model;
   model->all = argument.substr(first + 1, second - first - 1) == "all";
-  TrainerOptions options{.max_epochs = 2,
-                         .strategy = strategies().at(argument.substr(0, first)),
-                         .devices = comm.size(),
-                         .logger = false,
-                         .enable_progress_bar = false};
-  options.enable_model_summary = false;
-  options.run.run_dir = argument.substr(second + 1);
+  const auto options = options_of(comm, argument.substr(0, first), argument.substr(second + 1));
   Trainer(options).fit(model, loader(tensor_dataset(torch::randn({64, 4})), {.batch_size = 4}));
   return "";
 }
@@ -144,6 +168,19 @@ TEST(FrozenParameters, AreNamedWhereOneRankFreezesThem) {
       EXPECT_EQ(std::filesystem::exists(folder / "run" / "checkpoints" / "last.ckpt"), who == "all")
           << strategy;
     }
+  }
+}
+
+TEST(OwnRates, AreNamedBeforeACheckpoint) {
+  for (const std::string strategy : {"ddp", "FULL_SHARD", "stage 2"}) {
+    const test::TemporaryFolder folder;
+    const auto ranks =
+        testing::fork_ranks(2, "train_with_own_rates", strategy + "," + (folder / "run").string());
+    EXPECT_EQ(ranks.front().error + ranks.back().error, "") << strategy;
+    EXPECT_THAT(ranks.front().result,
+                AllOf(HasSubstr("group 0: lr 0.5, weight_decay 0.0, momentum 0.0 on rank 0"),
+                      HasSubstr("lr 0.25, weight_decay 0.0, momentum 0.0 on rank 1")))
+        << strategy;
   }
 }
 

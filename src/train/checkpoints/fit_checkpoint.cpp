@@ -15,6 +15,7 @@
 
 #include "checkpoint/staging_directory.h"
 #include "strategy/module_parameters.h"
+#include "strategy/same_optimizer.h"
 #include "train/activity_scope.h"
 #include "train/data/data_place.h"
 
@@ -250,7 +251,11 @@ void save_fit(const FitParts& fit, const std::filesystem::path& folder, const Sa
   static const Action kSave("save_checkpoint", ActionCategory::kCheckpoint);
   const ProfileScope measured(fit.setup.profiler.get(), kSave);
   const ActivityScope saving(RankActivity::kCheckpoint);
-  if (fit.checkpoints.failure == nullptr) fit.setup.strategy->check_replicas(*fit.setup.module);
+  if (fit.checkpoints.failure == nullptr) {
+    fit.setup.strategy->check_replicas(*fit.setup.module);
+    for (const auto& trained : fit.setup.optimizers)
+      warn_of_other_settings(*trained.optimizer, fit.setup.communicator());
+  }
   const auto [all, info] = captured(fit, weights_of(fit), request.weights_only);
   if (mode == WriteMode::kInForeground || !fit.setup.options.async_checkpoint) {
     write_or_tell(request,
