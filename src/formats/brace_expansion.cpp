@@ -54,15 +54,27 @@ bool is_padded(std::string_view text) {
   return text.size() > 1 && text[0] == '0';
 }
 
-struct NumberRange {
+constexpr std::string_view kLetters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+
+/// The place of a text that is one letter.
+std::optional<std::int32_t> letter(std::string_view text) {
+  const auto place = text.size() == 1 ? kLetters.find(text[0]) : std::string_view::npos;
+  if (place == std::string_view::npos) return std::nullopt;
+  return static_cast<std::int32_t>(place);
+}
+
+/// Of numbers, or of letters by their places.
+struct Range {
   std::int64_t first;
   std::int64_t last;
   std::int64_t step;  // towards `last`, 1 or more
-  std::size_t width;  // with sign; 0: not padded
+  std::size_t width;  // of numbers, with sign; 0: not padded
+  bool is_of_letters;
 
   std::size_t size() const { return static_cast<std::size_t>(std::abs(last - first) / step) + 1; }
   std::string name(std::size_t i) const {
     const auto value = first + (last < first ? -1 : 1) * step * static_cast<std::int64_t>(i);
+    if (is_of_letters) return {kLetters[static_cast<std::size_t>(value)]};
     std::string digits = std::to_string(std::abs(value));
     const std::string sign = value < 0 ? "-" : "";
     const auto length = digits.size() + sign.size();
@@ -71,7 +83,7 @@ struct NumberRange {
 };
 
 /// `first..last` or `first..last..step`.
-std::optional<NumberRange> range(std::string_view text) {
+std::optional<Range> range(std::string_view text) {
   const auto dots = text.find("..");
   if (dots == std::string_view::npos) return std::nullopt;
   const auto first = text.substr(0, dots);
@@ -81,14 +93,16 @@ std::optional<NumberRange> range(std::string_view text) {
     step = whole_number(last.substr(more + 2));
     last = last.substr(0, more);
   }
-  const auto from = whole_number(first);
-  const auto to = whole_number(last);
+  const bool is_of_letters = letter(first) && letter(last);
+  const auto from = is_of_letters ? letter(first) : whole_number(first);
+  const auto to = is_of_letters ? letter(last) : whole_number(last);
   if (!from || !to || !step) return std::nullopt;
   const bool padded = is_padded(first) || is_padded(last);
-  return NumberRange{.first = *from,
-                     .last = *to,
-                     .step = std::max<std::int64_t>(std::abs(std::int64_t{*step}), 1),
-                     .width = padded ? std::max(first.size(), last.size()) : 0};
+  return Range{.first = *from,
+               .last = *to,
+               .step = std::max<std::int64_t>(std::abs(std::int64_t{*step}), 1),
+               .width = padded ? std::max(first.size(), last.size()) : 0,
+               .is_of_letters = is_of_letters};
 }
 
 std::size_t bytes_of(const Names& names) {
@@ -132,7 +146,7 @@ class Expansion {
 
   /// What the text between two braces stands for.
   Expected<Names> group(std::string_view inside, int depth) const {
-    if (const auto numbers = range(inside)) return names_of(*numbers);
+    if (const auto all = range(inside)) return names_of(*all);
     const auto parts = alternatives(inside);
     if (parts.size() == 1) {
       auto names = expand(inside, depth);
@@ -150,7 +164,7 @@ class Expansion {
     return all;
   }
 
-  Expected<Names> names_of(const NumberRange& range) const {
+  Expected<Names> names_of(const Range& range) const {
     if (range.size() > max_names_) return too_many();
     Names names;
     for (std::size_t i = 0; i < range.size(); ++i) names.push_back(range.name(i));

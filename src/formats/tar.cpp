@@ -226,7 +226,11 @@ std::optional<SplitName> split(std::string_view name) {
   return SplitName{name.substr(0, dot), std::move(extension)};
 }
 
-bool is_about_archive(std::string_view name) { return name.starts_with("__") && name.ends_with("__"); }
+// `__meta__`, and what a folder of such a name holds.
+bool is_about_archive(std::string_view name) {
+  const auto top = name.substr(0, name.find('/'));
+  return top.starts_with("__") && top.ends_with("__");
+}
 
 bool has(const Sample& sample, std::string_view extension) {
   return std::ranges::any_of(sample.fields, [&](const Field& field) { return field.extension == extension; });

@@ -9,6 +9,7 @@
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
 
+#include "base/format.h"
 #include "rendezvous/addresses.h"
 
 namespace lockstep::launch {
@@ -239,7 +240,7 @@ RendezvousConnection join_rendezvous(const RendezvousOptions& options, const Joi
 
 lockstep::Expected<std::pair<std::string, int>> lockstep::parse_rendezvous_endpoint(const std::string& text,
                                                                                     int default_port) {
-  auto endpoint = rendezvous::parse_endpoint(text, default_port);
+  auto endpoint = rendezvous::parse_endpoint(detail::trimmed(text, " \t\r\n"), default_port);
   if (!endpoint) return Unexpected{endpoint.error()};
   return std::pair(std::move(endpoint->host), endpoint->port);
 }

@@ -23,6 +23,8 @@ TEST(ExpandBraces, GivesRanges) {
   EXPECT_THAT(names("{1..9..4}"), ElementsAre("1", "5", "9"));
   EXPECT_THAT(names("{9..1..-4}"), ElementsAre("9", "5", "1"));
   EXPECT_THAT(names("{-01..1}"), ElementsAre("-01", "000", "001"));
+  EXPECT_THAT(names("{a..c}{Y..Z}"), ElementsAre("aY", "aZ", "bY", "bZ", "cY", "cZ"));
+  EXPECT_THAT(names("{f..a..-2}"), ElementsAre("f", "d", "b"));
 }
 
 TEST(ExpandBraces, GivesAlternativesAndTheirProducts) {
@@ -37,6 +39,7 @@ TEST(ExpandBraces, LeavesOtherBracesAlone) {
   EXPECT_THAT(names("a{}c}"), ElementsAre("a{}c}"));
   EXPECT_THAT(names("{{1..2}}"), ElementsAre("{1}", "{2}"));
   EXPECT_THAT(names("{1..x}"), ElementsAre("{1..x}"));
+  EXPECT_THAT(names("{a..bc}"), ElementsAre("{a..bc}"));
 }
 
 TEST(ExpandBraces, SaysWhatIsWrong) {

@@ -118,7 +118,8 @@ TEST(Tar, SaysWhatIsWrongAndWhere) {
 
 TEST(TarSamples, GroupsFilesByKey) {
   const auto archive = tar_member("d/0.JPG", "j0") + tar_member("d/0.seg.png", "s0") +
-                       tar_member("README", "") + tar_member("__meta__", "m") + tar_member("d/0.cls", "c0") +
+                       tar_member("README", "") + tar_member("__meta__", "m") +
+                       tar_member("__meta__/0.json", "m") + tar_member("d/0.cls", "c0") +
                        tar_member("d/1.jpg", "j1") + tar_member("e/1.jpg", "e1") + tar_end();
   tar::SampleReader reader(bytes_of(archive));
   std::vector<std::string> samples;
@@ -127,7 +128,7 @@ TEST(TarSamples, GroupsFilesByKey) {
     for (const auto& field : sample->fields) text += " " + field.extension + "=" + text_of(field.bytes);
     samples.push_back(text);
   }
-  EXPECT_THAT(samples, ElementsAre("d/0@0 jpg=j0 seg.png=s0 cls=c0", "d/1@4608 jpg=j1", "e/1@5632 jpg=e1"));
+  EXPECT_THAT(samples, ElementsAre("d/0@0 jpg=j0 seg.png=s0 cls=c0", "d/1@5632 jpg=j1", "e/1@6656 jpg=e1"));
 }
 
 TEST(TarSamples, RefusesTwoFilesOfOneKind) {

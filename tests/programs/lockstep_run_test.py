@@ -446,7 +446,7 @@ touch ready_0; while [ ! -e go ]; do sleep 0.01; done""")
     def test_an_endpoint_with_port_0_is_that_of_one_node(self):
         # As on torchrun's page for several jobs on a node.
         for nodes in ("1", "1:1"):
-            result = self.succeed(1, "--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0", "--nnodes", nodes,
+            result = self.succeed(1, "--rdzv-backend", "c10d", "--rdzv-endpoint", " localhost:0 ", "--nnodes", nodes,
                                   self.script('echo "$WORLD_SIZE $MASTER_PORT"'))
             self.assertRegex(result.out, r"^1 [1-9]\d+$")
         result = self.ranks(1, "--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0", "--nnodes", "1:2", self.script("exit 0"))
