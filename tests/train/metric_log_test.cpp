@@ -62,6 +62,20 @@ TEST_F(MetricLogTest, ForksTheNameOfAMetricPerStepAndEpoch) {
   EXPECT_EQ(board_.progress_bar, (Metrics{{"loss_epoch", 3.0}, {"loss_step", 4.0}}));
 }
 
+TEST_F(MetricLogTest, OfAnEvaluationCallbacksSeeWhatTheEpochHasComeTo) {
+  MetricLog log(board_, /*measures=*/true);
+  log.set_scope(kEvalStepLog);
+  for (const double value : {2.0, 4.0}) {
+    log.log("both", value, {.prog_bar = true, .on_step = true, .on_epoch = true});
+    log.log("step", value, {.on_step = true, .on_epoch = false});
+  }
+  EXPECT_EQ(log.step_row(), (MetricRow{{"both_step", 4.0}, {"step", 4.0}}));
+  EXPECT_EQ(board_.callback, Metrics{});
+  EXPECT_EQ(log.finish_epoch(alone_), (MetricRow{{"both_epoch", 3.0}}));
+  EXPECT_EQ(board_.callback, (Metrics{{"both", 3.0}, {"both_epoch", 3.0}}));
+  EXPECT_EQ(board_.progress_bar, (Metrics{{"both_epoch", 3.0}, {"both_step", 4.0}}));
+}
+
 TEST_F(MetricLogTest, WritesAStepValueOnceAndOnlyToLoggers) {
   log_.set_scope(kTrainStepLog);
   log_.log("shown", 1.0, {});

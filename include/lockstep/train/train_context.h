@@ -196,9 +196,9 @@ class LOCKSTEP_API TrainContext {
   ///   is not one number
   void log(std::string_view name, metrics::Metric& metric, const LogOptions& options = {});
 
-  /// The latest value of everything logged: of an epoch, from hooks of its end on, over ranks if sync_dist; of
-  /// a step, this rank's own until it is written or sync_step_metrics() is called. Under its plain name and,
-  /// where both on_step and on_epoch are set, also as NAME_step and NAME_epoch.
+  /// The latest value of everything logged: of an epoch, from hooks of its end on, over ranks if sync_dist;
+  /// of a step of training, this rank's own until it is written or sync_step_metrics() is called. Under its
+  /// plain name and, where both on_step and on_epoch are set, also as NAME_step and NAME_epoch.
   const Metrics& callback_metrics() const;
   /// Sets one of them, which is not logged: Lightning's `trainer.callback_metrics[name] = value`. All ranks
   /// must do it alike. Not Collective.

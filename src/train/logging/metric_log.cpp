@@ -146,7 +146,7 @@ void MetricLog::add(std::string_view name, const Scalar& value, const LogOptions
     entry.step_value = value;
     entry.has_step_value = true;
     entry.is_synced = false;
-    publish(entry, entry.step_name, value);
+    publish_step(entry);
   }
   if (!entry.on_epoch) return;
   const auto weight = static_cast<double>(samples);
@@ -206,7 +206,7 @@ void MetricLog::sync_step_values(const Communicator& communicator) {
     if (!entry->on_step || !entry->options.sync_dist) continue;
     entry->step_value = mean_or_total(part.reduce_fx, part.value, part.weight);
     entry->has_step_value = entry->is_synced = true;
-    publish(*entry, entry->step_name, entry->step_value);
+    publish_step(*entry);
   }
 }
 
@@ -256,7 +256,7 @@ MetricRow MetricLog::reduce_epoch(const Communicator& communicator) {
   for (const Entry& entry : entries_) {
     if (!entry.on_epoch) continue;
     const double value = mean_or_total(entry.options.reduce_fx, entry.accumulated, entry.weight);
-    publish(entry, entry.epoch_name, value);
+    publish_epoch(entry, value);
     if (entry.options.logger) set_value(row, entry.epoch_name, value);
   }
   return row;
@@ -333,10 +333,19 @@ void MetricLog::publish(const LoggedMetric& logged, double value) {
   if (logged.options.prog_bar) board_.progress_bar.set(logged.name, value);
 }
 
-void MetricLog::publish(const Entry& entry, const std::string& forked_name, const Scalar& value) {
+// Of an evaluation callbacks see what the epoch has come to, as Lightning's.
+void MetricLog::publish_step(const Entry& entry) {
+  if (!measures_) {
+    show(entry.name, entry.step_value);
+    if (entry.step_name != entry.name) show(entry.step_name, entry.step_value);
+  }
+  if (entry.options.prog_bar) board_.progress_bar.set(entry.step_name, entry.step_value);
+}
+
+void MetricLog::publish_epoch(const Entry& entry, double value) {
   show(entry.name, value);
-  if (forked_name != entry.name) show(forked_name, value);
-  if (entry.options.prog_bar) board_.progress_bar.set(forked_name, value);
+  if (entry.epoch_name != entry.name) show(entry.epoch_name, value);
+  if (entry.options.prog_bar) board_.progress_bar.set(entry.epoch_name, value);
 }
 
 namespace {

@@ -154,7 +154,7 @@ struct MetricBoard {
 /// give one for the epoch under that name, that of the epoch's hooks is the one.
 class LOCKSTEP_API MetricLog {
  public:
-  /// `measures`: this is the log of validations.
+  /// `measures`: this is the log of validations and tests.
   explicit MetricLog(MetricBoard& board, bool measures = false) : board_(board), measures_(measures) {}
 
   /// Sets what may be logged. Outside of batches a value has the weight 1.
@@ -243,7 +243,8 @@ class LOCKSTEP_API MetricLog {
   void warn_if_counted_twice(const std::string& name, const metrics::Metric& metric);
   void finish_metrics(const Communicator& communicator, MetricRow& row);
   void publish(const LoggedMetric& logged, double value);
-  void publish(const Entry& entry, const std::string& forked_name, const Scalar& value);
+  void publish_step(const Entry& entry);
+  void publish_epoch(const Entry& entry, double value);
   void show(const std::string& name, const Scalar& value);
 
   MetricBoard& board_;
