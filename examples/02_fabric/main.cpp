@@ -36,7 +36,7 @@ int main(int argc, char** argv) {
         const auto correct = model->forward(batch.data).argmax(1).eq(batch.target);
         counts += torch::tensor({correct.sum().item<float>(), static_cast<float>(correct.numel())});
       }
-      counts = fabric.all_reduce(counts, ls::ReduceOp::kSum);
+      counts = fabric.all_reduce(counts, "sum");
       fabric.print("epoch " + std::to_string(epoch) + ", accuracy " +
                    std::to_string((counts[0] / counts[1]).item<float>()));
     }

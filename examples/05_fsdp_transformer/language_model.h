@@ -88,7 +88,7 @@ struct LanguageModelImpl : ls::Module<ls::Example> {
                                    .betas = {0.9, 0.95},
                                    .weight_decay = optimizer_.weight_decay,
                                    .groups = vectors},
-            .lr_scheduler = ls::LRScheduler{.scheduler = schedule(), .interval = ls::Interval::kStep}};
+            .lr_scheduler = ls::LRScheduler{.scheduler = schedule(), .interval = "step"}};
   }
 
  private:

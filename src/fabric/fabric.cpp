@@ -275,14 +275,14 @@ at::Tensor Fabric::all_gather(const at::Tensor& tensor) const {
   return gathered;
 }
 
-at::Tensor Fabric::all_reduce(const at::Tensor& tensor, ReduceOp op) const {
+at::Tensor Fabric::all_reduce(const at::Tensor& tensor, EnumOption<ReduceOp> op) const {
   require_defined(*this, tensor, "all_reduce()");
   auto reduced = tensor.detach().clone();
   communicator().all_reduce(reduced, op);
   return reduced;
 }
 
-double Fabric::all_reduce(double value, ReduceOp op) const {
+double Fabric::all_reduce(double value, EnumOption<ReduceOp> op) const {
   return all_reduce(at::scalar_tensor(value, at::kDouble), op).item<double>();
 }
 

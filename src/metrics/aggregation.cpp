@@ -45,7 +45,7 @@ Weighted without(const Weighted& all, const at::Tensor& is_nan, NanStrategy stra
 Weighted with_nan_handled(const Weighted& all, const AggregationOptions& options, const std::string& owner) {
   const auto is_nan = all.values.isnan().logical_or_(all.weights.isnan());
   if (!is_nan.any().item<bool>()) return all;
-  if (const auto* strategy = std::get_if<NanStrategy>(&options.nan_strategy))
+  if (const auto* strategy = std::get_if<EnumOption<NanStrategy>>(&options.nan_strategy))
     return without(all, is_nan, *strategy, owner);
   const auto replacement = std::get<double>(options.nan_strategy);
   return {all.values.masked_fill(is_nan, replacement), all.weights.masked_fill(is_nan, 1)};
@@ -117,5 +117,13 @@ Min::Min(const AggregationOptions& options)
 
 Max::Max(const AggregationOptions& options)
     : Aggregator("Max", "max_value", -kInfinity, StateReduction::kMax, options) {}
+
+std::span<const OptionName<NanStrategy>> option_names(NanStrategy) {
+  static constexpr OptionName<NanStrategy> kNames[] = {{"warn", NanStrategy::kWarn},
+                                                       {"ignore", NanStrategy::kIgnore},
+                                                       {"error", NanStrategy::kError},
+                                                       {"disable", NanStrategy::kDisable}};
+  return kNames;
+}
 
 }  // namespace lockstep::metrics

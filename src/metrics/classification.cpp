@@ -286,4 +286,20 @@ at::Tensor Accuracy::score(const StatCounts& counts) const {
   return detail::safe_divide(counts.tp + counts.tn, there + counts.tn + counts.fp);
 }
 
+std::span<const OptionName<Average>> option_names(Average) {
+  static constexpr OptionName<Average> kNames[] = {{"micro", Average::kMicro},
+                                                   {"macro", Average::kMacro},
+                                                   {"weighted", Average::kWeighted},
+                                                   {"none", Average::kNone}};
+  return kNames;
+}
+
+std::span<const OptionName<Normalize>> option_names(Normalize) {
+  static constexpr OptionName<Normalize> kNames[] = {{"none", Normalize::kNone},
+                                                     {"true", Normalize::kTrue},
+                                                     {"pred", Normalize::kPred},
+                                                     {"all", Normalize::kAll}};
+  return kNames;
+}
+
 }  // namespace lockstep::metrics

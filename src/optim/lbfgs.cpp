@@ -375,3 +375,13 @@ std::unique_ptr<Optimizer> make_optimizer(const LBFGS& options, std::vector<Name
 }
 
 }  // namespace lockstep::detail
+
+namespace lockstep {
+
+std::span<const OptionName<LineSearch>> option_names(LineSearch) {
+  static constexpr OptionName<LineSearch> kNames[] = {{"none", LineSearch::kNone},
+                                                      {"strong_wolfe", LineSearch::kStrongWolfe}};
+  return kNames;
+}
+
+}  // namespace lockstep

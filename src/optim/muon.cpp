@@ -266,3 +266,13 @@ std::unique_ptr<Optimizer> make_optimizer(const Muon& options, std::vector<Named
 }
 
 }  // namespace lockstep::detail
+
+namespace lockstep {
+
+std::span<const OptionName<AdjustLr>> option_names(AdjustLr) {
+  static constexpr OptionName<AdjustLr> kNames[] = {{"original", AdjustLr::kOriginal},
+                                                    {"match_rms_adamw", AdjustLr::kMatchRmsAdamw}};
+  return kNames;
+}
+
+}  // namespace lockstep

@@ -68,7 +68,7 @@ void collectives(ls::Fabric& fabric) {
 
   const double sum = world * (world + 1) / 2.0;
   require(fabric.all_reduce(own)[0].item<double>() == sum / world, "mean");
-  require(fabric.all_reduce(own, ls::ReduceOp::kSum)[0].item<double>() == sum, "sum");
+  require(fabric.all_reduce(own, "sum")[0].item<double>() == sum, "sum");
   require(own[0].item<double>() == rank + 1, "input is left alone");
   require(fabric.all_reduce(rank + 1.0, ls::ReduceOp::kMax) == world, "numbers");
 

@@ -23,12 +23,9 @@ double number_of(const json& value) {
   return (text == "-inf" ? -1 : 1) * std::numeric_limits<double>::infinity();
 }
 
-Average average_of(const json& arguments, Average otherwise) {
-  const auto name = arguments.value("average", "");
-  if (name.empty()) return otherwise;
-  if (name == "micro") return Average::kMicro;
-  if (name == "macro") return Average::kMacro;
-  return name == "weighted" ? Average::kWeighted : Average::kNone;
+EnumOption<Average> average_of(const json& arguments, Average otherwise) {
+  if (!arguments.contains("average")) return otherwise;
+  return arguments.at("average").get<std::string>();
 }
 
 ClassificationTask task_of(const json& arguments) {
@@ -40,13 +37,6 @@ ClassificationTask task_of(const json& arguments) {
   if (task == "multiclass")
     return Multiclass{arguments.at("num_classes"), arguments.value("top_k", std::int64_t{1}), ignore_index};
   return Multilabel{arguments.at("num_labels"), threshold, ignore_index};
-}
-
-Normalize normalize_of(const json& arguments) {
-  const auto name = arguments.at("normalize").get<std::string>();
-  if (name == "none") return Normalize::kNone;
-  if (name == "true") return Normalize::kTrue;
-  return name == "pred" ? Normalize::kPred : Normalize::kAll;
 }
 
 AurocOptions auroc_options_of(const json& arguments) {
@@ -62,7 +52,7 @@ AggregationOptions aggregation_options_of(const json& arguments) {
   if (!arguments.contains("nan_strategy")) return {};
   const auto& strategy = arguments.at("nan_strategy");
   if (strategy.is_number()) return {.nan_strategy = strategy.get<double>()};
-  return {.nan_strategy = strategy == "ignore" ? NanStrategy::kIgnore : NanStrategy::kDisable};
+  return {.nan_strategy = strategy.get<std::string>()};
 }
 
 at::Tensor weight_of(const Batch& batch) {
@@ -104,7 +94,7 @@ AnyMetric of_task(const std::string& name, const json& arguments) {
     return of_predictions(Recall(task, {.average = average, .zero_division = zero_division}));
   if (name == "F1Score") return of_predictions(F1(task, {.average = average}));
   if (name == "ConfusionMatrix")
-    return of_predictions(ConfusionMatrix(task, {.normalize = normalize_of(arguments)}));
+    return of_predictions(ConfusionMatrix(task, {.normalize = arguments.at("normalize").get<std::string>()}));
   if (name == "AUROC") return of_predictions(Auroc(task, auroc_options_of(arguments)));
   if (name != "FBetaScore") throw std::runtime_error("no metric for " + name);
   return of_predictions(

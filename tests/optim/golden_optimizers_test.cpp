@@ -110,7 +110,7 @@ TEST(GoldenOptimizers, Muon) {
                      .nesterov = false,
                      .ns_coefficients = {3.0, -3.2, 1.2},
                      .ns_steps = 3,
-                     .adjust_lr_fn = AdjustLr::kMatchRmsAdamw,
+                     .adjust_lr_fn = "match_rms_adamw",
                      .adam_lr = 0.01,
                      .adam_betas = {0.8, 0.9},
                      .adam_eps = 1e-3},

@@ -247,7 +247,7 @@ TEST_F(ManualOptimization, AClosureIsCalledAsOftenAsTheOptimizerWants) {
     OneImpl() { register_module("net", net); }
     bool automatic_optimization() const override { return false; }
     Optimizers configure_optimizers() override {
-      return {.optimizer = LBFGS{.max_iter = 5, .line_search_fn = LineSearch::kStrongWolfe}};
+      return {.optimizer = LBFGS{.max_iter = 5, .line_search_fn = "strong_wolfe"}};
     }
     torch::Tensor training_step(const Example& batch, StepContext& step) override {
       auto optimizer = step.manual_optimizer();

@@ -45,10 +45,13 @@ TEST_F(MetricLogTest, SumsMinimaAndMaxima) {
   log_.set_batch_size(7);
   for (const double value : {2.0, -1.0, 4.0}) {
     log_.log("sum", value, {.reduce_fx = ReduceFx::kSum});
-    log_.log("min", value, {.reduce_fx = ReduceFx::kMin});
+    log_.log("min", value, {.reduce_fx = "min"});
     log_.log("max", value, {.reduce_fx = ReduceFx::kMax});
+    log_.log("max", value, {.reduce_fx = "max"});
   }
   EXPECT_EQ(log_.finish_epoch(alone_), (MetricRow{{"sum", 5.0}, {"min", -1.0}, {"max", 4.0}}));
+  test::expect_error<ConfigError>([&] { log_.log("x", 1.0, {.reduce_fx = "median"}); },
+                                  {"median", "mean", "sum", "max"});
 }
 
 TEST_F(MetricLogTest, ForksTheNameOfAMetricPerStepAndEpoch) {

@@ -103,9 +103,9 @@ TEST_F(Observation, LoggersByName) {
 TEST_F(Observation, LearningRatesOfEverySteppedBatch) {
   struct Cooling : testing::SlopeImpl {
     Optimizers configure_optimizers() override {
-      return {.optimizer = SGD{.lr = 1.0},
-              .lr_scheduler = LRScheduler{.scheduler = StepLR{.step_size = 1, .gamma = 0.5},
-                                          .interval = Interval::kStep}};
+      return {
+          .optimizer = SGD{.lr = 1.0},
+          .lr_scheduler = LRScheduler{.scheduler = StepLR{.step_size = 1, .gamma = 0.5}, .interval = "step"}};
     }
   };
   auto chosen = options();

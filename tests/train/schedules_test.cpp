@@ -247,7 +247,7 @@ TEST_F(Schedules, MaxTimeStopsARun) {
 }
 
 TEST_F(Schedules, ARunWhoseTimeWasOverTrainsNothingMore) {
-  for (const auto interval : {TimerInterval::kStep, TimerInterval::kEpoch}) {
+  for (const std::string interval : {"step", "epoch"}) {
     auto chosen = options(-1);
     chosen.callbacks = {std::make_shared<Timer>(TimerOptions{.duration = 50ms, .interval = interval})};
     Trainer first(chosen);

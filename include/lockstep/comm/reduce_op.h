@@ -1,6 +1,11 @@
 // The vocabulary of reductions.
 #pragma once
 
+#include <span>
+
+#include <lockstep/base/export.h>
+#include <lockstep/base/option_type.h>
+
 namespace lockstep {
 
 /// How the values of all ranks become one.
@@ -14,6 +19,9 @@ enum class ReduceOp {
   kBitOr,    ///< bitwise or; integers and bool only
   kBitXor    ///< bitwise exclusive or; integers and bool only
 };
+
+/// Lightning's and c10d's names, and those above: "mean", "band", "bit_and", ...
+LOCKSTEP_API std::span<const OptionName<ReduceOp>> option_names(ReduceOp);
 
 /// Who decides in which order values are summed.
 enum class Reduction {

@@ -21,7 +21,7 @@ struct SaveCheckpointOptions {
   SaveFilter filter = {};                        ///< as that of Fabric::save()
   /// Where ranks give different tags: an error on all of them, or that of rank 0 for all, with a warning or
   /// without. None: what `checkpoint.tag_validation` of the strategy's configuration says, else a warning.
-  std::optional<TagValidation> tag_validation = {};
+  std::optional<EnumOption<TagValidation>> tag_validation = {};
 };
 
 /// How load_checkpoint() loads.

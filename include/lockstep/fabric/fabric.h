@@ -259,9 +259,9 @@ class LOCKSTEP_API Fabric {
 
   /// Returns the reduction of all ranks' tensors and leaves `tensor` as it was. kAvg is for floating point.
   /// No gradients flow. Collective, blocking.
-  at::Tensor all_reduce(const at::Tensor& tensor, ReduceOp op = ReduceOp::kAvg) const;
+  at::Tensor all_reduce(const at::Tensor& tensor, EnumOption<ReduceOp> op = ReduceOp::kAvg) const;
   /// The same for a number. *Collective.*
-  double all_reduce(double value, ReduceOp op = ReduceOp::kAvg) const;
+  double all_reduce(double value, EnumOption<ReduceOp> op = ReduceOp::kAvg) const;
 
   /// Returns rank `source`'s tensor, of any shape, or text; what other ranks give is ignored. Collective,
   /// blocking.

@@ -1,6 +1,7 @@
 // Mean, Sum, Min and Max of numbers that a program has at hand: losses, times, norms.
 #pragma once
 
+#include <span>
 #include <string>
 #include <variant>
 #include <vector>
@@ -8,6 +9,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <lockstep/base/export.h>
+#include <lockstep/base/option_type.h>
 #include <lockstep/metrics/metric.h>
 
 namespace lockstep::metrics {
@@ -20,9 +22,12 @@ enum class NanStrategy {
   kDisable  ///< they count, and make the result NaN
 };
 
+LOCKSTEP_API std::span<const OptionName<NanStrategy>> option_names(NanStrategy);
+
 /// Options of Mean, Sum, Min and Max.
 struct AggregationOptions {
-  std::variant<NanStrategy, double> nan_strategy = NanStrategy::kWarn;  ///< a number takes the place of NaN
+  std::variant<EnumOption<NanStrategy>, double> nan_strategy =
+      NanStrategy::kWarn;  ///< a number takes the place of NaN
 };
 
 /// The weighted mean, sum(value * weight) / sum(weight), in float64; as torchmetrics' MeanMetric. NaN without

@@ -53,7 +53,7 @@ class LOCKSTEP_API StatScores : public PredictionMetric {
 
 /// Options of Accuracy.
 struct AccuracyOptions {
-  Average average = Average::kMicro;  ///< over classes or labels
+  EnumOption<Average> average = Average::kMicro;  ///< over classes or labels
 };
 
 /// The share of right predictions: of elements for Binary and Multilabel, of samples for Multiclass (per
@@ -69,15 +69,15 @@ class LOCKSTEP_API Accuracy final : public StatScores {
 
 /// Options of Precision and Recall.
 struct PrecisionRecallOptions {
-  Average average = Average::kMicro;  ///< over classes or labels
-  double zero_division = 0;           ///< the score where it would be 0 / 0: 0 or 1
+  EnumOption<Average> average = Average::kMicro;  ///< over classes or labels
+  double zero_division = 0;                       ///< the score where it would be 0 / 0: 0 or 1
 };
 
 /// Options of FBeta.
 struct FBetaOptions {
-  double beta = 1;                    ///< > 0; recall weighs beta times as much as precision
-  Average average = Average::kMicro;  ///< over classes or labels
-  double zero_division = 0;           ///< the score where it would be 0 / 0: 0 or 1
+  double beta = 1;                                ///< > 0; recall weighs beta times as much as precision
+  EnumOption<Average> average = Average::kMicro;  ///< over classes or labels
+  double zero_division = 0;                       ///< the score where it would be 0 / 0: 0 or 1
 };
 
 /// tp / (tp + fp): how much of what was predicted is there.
@@ -126,9 +126,11 @@ enum class Normalize {
   kAll    ///< the number of all elements
 };
 
+LOCKSTEP_API std::span<const OptionName<Normalize>> option_names(Normalize);
+
 /// Options of ConfusionMatrix.
 struct ConfusionMatrixOptions {
-  Normalize normalize = Normalize::kNone;  ///< 0 where it would be 0 / 0
+  EnumOption<Normalize> normalize = Normalize::kNone;  ///< 0 where it would be 0 / 0
 };
 
 /// Element [i, j]: how often j was predicted where i is the target. [num_classes, num_classes], [2, 2] for
@@ -155,7 +157,7 @@ using Thresholds = std::variant<std::monostate, std::int64_t, std::vector<double
 
 /// Options of Auroc.
 struct AurocOptions {
-  Average average =
+  EnumOption<Average> average =
       Average::kMacro;  ///< over classes, one against the rest, or labels; kMicro: Multilabel only
   std::optional<double> max_fpr = {};  ///< Binary: the area up to there, in (0, 1], standardised (McClish)
   Thresholds thresholds = {};          ///< default: exact

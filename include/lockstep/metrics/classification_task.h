@@ -3,7 +3,11 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <variant>
+
+#include <lockstep/base/export.h>
+#include <lockstep/base/option_type.h>
 
 namespace lockstep::metrics {
 
@@ -45,5 +49,7 @@ enum class Average {
   kWeighted,  ///< mean over classes, each weighted by how often it is the target
   kNone       ///< one value per class
 };
+
+LOCKSTEP_API std::span<const OptionName<Average>> option_names(Average);
 
 }  // namespace lockstep::metrics

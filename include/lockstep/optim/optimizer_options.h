@@ -3,8 +3,12 @@
 
 #include <array>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
+
+#include <lockstep/base/export.h>
+#include <lockstep/base/option_type.h>
 
 namespace lockstep {
 
@@ -59,6 +63,8 @@ enum class LineSearch {
   kStrongWolfe  ///< torch's "strong_wolfe"
 };
 
+LOCKSTEP_API std::span<const OptionName<LineSearch>> option_names(LineSearch);
+
 /// Limited-memory BFGS; as torch.optim.LBFGS. Liu, Nocedal: Mathematical Programming 45 (1989). Evaluates the
 /// loss itself, several times for a step. All parameters have one element type.
 struct LBFGS {
@@ -68,7 +74,7 @@ struct LBFGS {
   double tolerance_grad = 1e-7;      ///< >= 0: a largest gradient of that ends the step
   double tolerance_change = 1e-9;    ///< >= 0: a smaller change of loss or parameters ends the step
   int history_size = 100;            ///< updates remembered, >= 1; each takes the parameters' memory twice
-  LineSearch line_search_fn = LineSearch::kNone;  ///< how the length of a step is found
+  EnumOption<LineSearch> line_search_fn = LineSearch::kNone;  ///< how the length of a step is found
 };
 
 // Adagrad's settings.
@@ -124,6 +130,8 @@ enum class AdjustLr {
   kMatchRmsAdamw  ///< times 0.2 sqrt(max(rows, columns)); torch's "match_rms_adamw"
 };
 
+LOCKSTEP_API std::span<const OptionName<AdjustLr>> option_names(AdjustLr);
+
 /// Momentum whose update of a matrix is made nearly orthogonal by Newton-Schulz iterations, in bfloat16; as
 /// torch.optim.Muon. Jordan et al.: kellerjordan.github.io/posts/muon. For hidden matrices: parameters that
 /// do not have two dimensions, and those whose name contains "embed" or "lm_head" (DeepSpeed's rule), get
@@ -135,12 +143,12 @@ struct Muon {
   double momentum = 0.95;     ///< in [0, 1]: share of the momentum that is kept
   bool nesterov = true;       ///< look ahead by one more share of the gradient
   std::array<double, 3> ns_coefficients = {3.4445, -4.7750, 2.0315};  ///< of the iteration's polynomial
-  double eps = 1e-7;                               ///< >= 0, the least norm that an update is divided by
-  int ns_steps = 5;                                ///< iterations, 1 to 99
-  AdjustLr adjust_lr_fn = AdjustLr::kOriginal;     ///< how the shape enters the learning rate
-  double adam_lr = 3e-4;                           ///< learning rate of the other parameters, >= 0
-  std::array<double, 2> adam_betas = {0.9, 0.95};  ///< as AdamW's betas
-  double adam_eps = 1e-10;                         ///< as AdamW's eps
+  double eps = 1e-7;  ///< >= 0, the least norm that an update is divided by
+  int ns_steps = 5;   ///< iterations, 1 to 99
+  EnumOption<AdjustLr> adjust_lr_fn = AdjustLr::kOriginal;  ///< how the shape enters the learning rate
+  double adam_lr = 3e-4;                                    ///< learning rate of the other parameters, >= 0
+  std::array<double, 2> adam_betas = {0.9, 0.95};           ///< as AdamW's betas
+  double adam_eps = 1e-10;                                  ///< as AdamW's eps
   bool momentum_in_memory = false;  ///< where state is on disk, all but the momentum of the matrices is
   std::vector<ParameterGroup> groups = {};  ///< first match wins; what matches none forms the last group.
                                             ///< lr is for both kinds, momentum for matrices, betas for others

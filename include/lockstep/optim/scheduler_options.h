@@ -145,9 +145,9 @@ LOCKSTEP_API std::span<const OptionName<Interval>> option_names(Interval);
 
 /// A scheduler and when to step it; Lightning's scheduler configuration.
 struct LRScheduler {
-  SchedulerOptions scheduler;            ///< the curve
-  Interval interval = Interval::kEpoch;  ///< when it is stepped
-  int frequency = 1;                     ///< every how many epochs or optimizer steps, >= 1
+  SchedulerOptions scheduler;                        ///< the curve
+  EnumOption<Interval> interval = Interval::kEpoch;  ///< when it is stepped
+  int frequency = 1;                                 ///< every how many epochs or optimizer steps, >= 1
   std::string monitor = "";  ///< name of the logged metric ReduceLROnPlateau watches; it needs one
   std::string name = "";     ///< under which the learning rate is logged; empty: the optimizer's
 };

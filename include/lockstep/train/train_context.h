@@ -16,6 +16,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <lockstep/base/export.h>
+#include <lockstep/base/option_type.h>
 #include <lockstep/device/scalar.h>
 
 namespace lockstep {
@@ -84,14 +85,16 @@ enum class ReduceFx {
   kMax    ///< the greatest
 };
 
+LOCKSTEP_API std::span<const OptionName<ReduceFx>> option_names(ReduceFx);
+
 /// Options of log(); names and defaults are Lightning's.
 struct LogOptions {
   bool prog_bar = false;              ///< show it in the progress bar
   bool logger = true;                 ///< write it to the loggers
   std::optional<bool> on_step = {};   ///< log the value of each step; default: yes in training_step, else no
   std::optional<bool> on_epoch = {};  ///< log one value per epoch; default: no in training_step, else yes
-  ReduceFx reduce_fx = ReduceFx::kMean;         ///< how the values of an epoch become one
-  bool sync_dist = false;                       ///< reduce over ranks when it is written or monitored
+  EnumOption<ReduceFx> reduce_fx = ReduceFx::kMean;  ///< how the values of an epoch become one
+  bool sync_dist = false;                            ///< reduce over ranks when it is written or monitored
   std::optional<std::int64_t> batch_size = {};  ///< weight in the epoch's mean; default: the batch's samples
   /// Log it as NAME/dataloader_idx_N where a stage has several loaders; when false, all of them make one
   /// value.

@@ -12,8 +12,6 @@ using Numbers = std::vector<std::int64_t>;
 
 constexpr std::uint8_t kByDevices = 0x80;  // beside the kind
 
-constexpr const char* kOps[] = {"sum", "avg", "min", "max", "product", "bit_and", "bit_or", "bit_xor"};
-
 void add_shape(Signature& signature, at::IntArrayRef sizes) {
   signature.dimensions = static_cast<std::uint8_t>(sizes.size());
   std::copy_n(sizes.begin(), std::min(sizes.size(), signature.sizes.size()), signature.sizes.begin());
@@ -119,7 +117,7 @@ std::string describe(const Signature& signature) {
   if (kind >= static_cast<int>(kCollectiveKinds)) return "a collective of another version of lockstep";
   const auto& row = row_of(static_cast<CollectiveKind>(kind));
   std::string text = row.is_message ? "send and recv" : row.name;
-  if (row.is_reduction) text += std::string("(") + kOps[signature.op];
+  if (row.is_reduction) text += "(" + OptionType<ReduceOp>::print(static_cast<ReduceOp>(signature.op));
   if (row.is_rooted) text += (row.is_reduction ? ", root " : "(root ") + std::to_string(signature.root);
   if (row.is_reduction || row.is_rooted) text += ")";
   if (signature.dtype < 0) return text;
@@ -129,3 +127,16 @@ std::string describe(const Signature& signature) {
 }
 
 }  // namespace lockstep::detail
+
+namespace lockstep {
+
+std::span<const OptionName<ReduceOp>> option_names(ReduceOp) {
+  static constexpr OptionName<ReduceOp> kNames[] = {
+      {"sum", ReduceOp::kSum},        {"avg", ReduceOp::kAvg},        {"mean", ReduceOp::kAvg},
+      {"min", ReduceOp::kMin},        {"max", ReduceOp::kMax},        {"product", ReduceOp::kProduct},
+      {"bit_and", ReduceOp::kBitAnd}, {"band", ReduceOp::kBitAnd},    {"bit_or", ReduceOp::kBitOr},
+      {"bor", ReduceOp::kBitOr},      {"bit_xor", ReduceOp::kBitXor}, {"bxor", ReduceOp::kBitXor}};
+  return kNames;
+}
+
+}  // namespace lockstep

@@ -350,20 +350,12 @@ void MetricLog::publish_epoch(const Entry& entry, double value) {
 
 namespace {
 
-constexpr std::pair<std::string_view, ReduceFx> kReduceFx[] = {
-    {"mean", ReduceFx::kMean}, {"sum", ReduceFx::kSum}, {"min", ReduceFx::kMin}, {"max", ReduceFx::kMax}};
-
-std::string name_of(ReduceFx reduce_fx) {
-  return std::string(std::ranges::find(kReduceFx, reduce_fx, [](auto row) { return row.second; })->first);
-}
-
 ReduceFx reduce_fx_of(const StateTree& tree) {
   const auto& name = tree.get<std::string>("reduce_fx");
-  const auto* row = std::ranges::find(kReduceFx, name, [](auto known) { return known.first; });
-  if (row != std::end(kReduceFx)) return row->second;
+  const auto found = OptionType<ReduceFx>::parse(name);
+  if (found) return *found;
   throw CheckpointError(
-      "train",
-      {.what = "state " + tree.path() + "/reduce_fx", .expected = "mean, sum, min or max", .got = name});
+      "train", {.what = "state " + tree.path() + "/reduce_fx", .expected = found.error(), .got = name});
 }
 
 LogOptions options_of(const StateTree& tree) {
@@ -381,7 +373,7 @@ LogOptions options_of(const StateTree& tree) {
 void set_options(StateTree& tree, const LogOptions& options) {
   tree.set("prog_bar", options.prog_bar);
   tree.set("logger", options.logger);
-  tree.set("reduce_fx", name_of(options.reduce_fx));
+  tree.set("reduce_fx", OptionType<ReduceFx>::print(options.reduce_fx));
   tree.set("sync_dist", options.sync_dist);
   tree.set("add_dataloader_idx", options.add_dataloader_idx);
   if (options.on_step) tree.set("on_step_asked", *options.on_step);

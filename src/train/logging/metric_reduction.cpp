@@ -297,3 +297,16 @@ std::vector<MetricPart> merge_parts(const Communicator& communicator, const std:
 }
 
 }  // namespace lockstep::detail
+
+namespace lockstep {
+
+std::span<const OptionName<ReduceFx>> option_names(ReduceFx) {
+  static constexpr OptionName<ReduceFx> kNames[] = {{"mean", ReduceFx::kMean},
+                                                    {"avg", ReduceFx::kMean},
+                                                    {"sum", ReduceFx::kSum},
+                                                    {"min", ReduceFx::kMin},
+                                                    {"max", ReduceFx::kMax}};
+  return kNames;
+}
+
+}  // namespace lockstep

@@ -91,7 +91,7 @@ TEST_F(PredictionWriterTest, WritesOneFileAtTheEnd) {
 
 TEST_F(PredictionWriterTest, WritesAFileForEachBatch) {
   predict(std::make_shared<PredictionWriter>(
-              PredictionWriterOptions{.dirpath = folder_ / "out", .write_interval = WriteInterval::kBatch}),
+              PredictionWriterOptions{.dirpath = folder_ / "out", .write_interval = "batch"}),
           numbers(3, 2));
   EXPECT_THAT(indices_in(folder_ / "out" / "predictions_0_0.safetensors"), ElementsAre(0, 1));
   EXPECT_THAT(indices_in(folder_ / "out" / "predictions_0_1.safetensors"), ElementsAre(2));

@@ -22,10 +22,11 @@ namespace lockstep {
 
 /// Names, meaning and defaults are Lightning's.
 struct LearningRateMonitorOptions {
-  std::optional<Interval> logging_interval = {};  ///< none: as schedules advance, or both without one
-  bool log_momentum = false;                      ///< or beta1
-  bool log_weight_decay = false;                  ///< logs weight decay, too
-  std::string log_key_prefix = {};                ///< before each name
+  /// None: as schedules advance, or both without one.
+  std::optional<EnumOption<Interval>> logging_interval = {};
+  bool log_momentum = false;        ///< or beta1
+  bool log_weight_decay = false;    ///< logs weight decay, too
+  std::string log_key_prefix = {};  ///< before each name
 };
 
 LOCKSTEP_API void describe(OptionVisitor& visitor, LearningRateMonitorOptions& options);

@@ -26,7 +26,7 @@ LOCKSTEP_API std::span<const OptionName<WriteInterval>> option_names(WriteInterv
 /// Trainer::predict keeps none beside them. Lightning's BasePredictionWriter.
 class LOCKSTEP_API BasePredictionWriter : public Callback {
  public:
-  explicit BasePredictionWriter(WriteInterval write_interval = WriteInterval::kBatch)
+  explicit BasePredictionWriter(EnumOption<WriteInterval> write_interval = WriteInterval::kBatch)
       : interval_(write_interval) {}
 
   /// Takes one batch's prediction, as predict_step gave it, and the numbers of its samples in the data set;
@@ -55,8 +55,8 @@ class LOCKSTEP_API BasePredictionWriter : public Callback {
 
 /// What is written, and when.
 struct PredictionWriterOptions {
-  std::filesystem::path dirpath = {};                    ///< empty: predictions/ in the run's folder
-  WriteInterval write_interval = WriteInterval::kEpoch;  ///< when predictions are written
+  std::filesystem::path dirpath = {};  ///< empty: predictions/ in the run's folder
+  EnumOption<WriteInterval> write_interval = WriteInterval::kEpoch;  ///< when predictions are written
 };
 
 LOCKSTEP_API void describe(OptionVisitor& visitor, PredictionWriterOptions& options);

@@ -24,9 +24,9 @@ LOCKSTEP_API std::span<const OptionName<TimerInterval>> option_names(TimerInterv
 
 /// How long a fit may take.
 struct TimerOptions {
-  std::optional<std::chrono::milliseconds> duration = {};  ///< none: only measure
-  TimerInterval interval = TimerInterval::kStep;           ///< when the time is looked at
-  bool verbose = true;                                     ///< say that the time is over
+  std::optional<std::chrono::milliseconds> duration = {};     ///< none: only measure
+  EnumOption<TimerInterval> interval = TimerInterval::kStep;  ///< when the time is looked at
+  bool verbose = true;                                        ///< say that the time is over
 };
 
 LOCKSTEP_API void describe(OptionVisitor& visitor, TimerOptions& options);
