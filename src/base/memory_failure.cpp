@@ -9,6 +9,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
+#include <exception>
 #include <fstream>
 #include <memory>
 #include <new>
@@ -94,10 +95,23 @@ std::string said_text(const std::exception& error) {
   return "an exception without a text (" + demangled(typeid(error).name()) + ")";
 }
 
-// The place belongs to the first line: texts of other libraries continue with stack frames.
+// What std::throw_with_nested() has kept, outer ones first.
+std::string causes_of(const std::exception& error) {
+  try {
+    std::rethrow_if_nested(error);
+  } catch (const std::exception& cause) {
+    const auto text = said_text(cause);
+    return "; caused by: " + text.substr(0, text.find('\n')) + causes_of(cause);
+  } catch (...) {
+    return "; caused by an exception that is no std::exception";
+  }
+  return "";
+}
+
+// Place and causes belong to the first line: texts of other libraries continue with stack frames.
 std::string text_with_place(const std::exception& error) {
   auto text = said_text(error);
-  text.insert(std::min(text.find('\n'), text.size()), place_to_add(error));
+  text.insert(std::min(text.find('\n'), text.size()), place_to_add(error) + causes_of(error));
   return text;
 }
 

@@ -181,7 +181,8 @@ RankPlace read_mpi_place() {
 }  // namespace
 
 bool cluster::started_by_mpirun() {
-  return cluster::is_set("OMPI_COMM_WORLD_SIZE") || cluster::is_set("MPI_LOCALNRANKS");
+  return std::ranges::any_of(std::array{"OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "MPI_LOCALNRANKS"},
+                             cluster::is_set);
 }
 
 bool MpiEnvironment::detect() {

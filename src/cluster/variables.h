@@ -70,7 +70,7 @@ int require_port(const Source& set_by);
 // Distinguishes processes of mpirun from those that a scheduler started: inside a SLURM job the daemons of
 // mpirun are tasks of srun, and the processes that they start inherit their variables.
 
-/// True in a process that mpirun (Open MPI's, or Hydra of MPICH and Intel MPI) started.
+/// True in a process that mpirun (Open MPI's, MVAPICH2's, or Hydra of MPICH and Intel MPI) started.
 bool started_by_mpirun();
 
 /// The hosts of `text` in order: names separated by commas or blanks, of which each may hold ranges in

@@ -2,7 +2,9 @@
 #include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
 
+#include <exception>
 #include <new>
+#include <stdexcept>
 
 #include "base/memory_failure.h"
 
@@ -24,6 +26,23 @@ TEST(Error, OfTheSystemsAllocatorNamesMemory) {
   EXPECT_EQ(detail::failure_text(std::runtime_error("other")), "other");
   EXPECT_EQ(detail::failure_text(std::runtime_error("\n  in the second line")), "in the second line");
   EXPECT_EQ(detail::failure_text(std::runtime_error("")), "an exception without a text (std::runtime_error)");
+}
+
+TEST(Error, TellsTheCausesThatAreNestedInIt) {
+  try {
+    try {
+      try {
+        throw 1;
+      } catch (...) {
+        std::throw_with_nested(std::runtime_error("inner\nframe"));
+      }
+    } catch (...) {
+      std::throw_with_nested(std::logic_error("outer\nframe"));
+    }
+  } catch (const std::exception& error) {
+    EXPECT_EQ(detail::failure_text(error),
+              "outer; caused by: inner; caused by an exception that is no std::exception\nframe");
+  }
 }
 
 TEST(Env, NamesTheVariableThatIsNoInteger) {

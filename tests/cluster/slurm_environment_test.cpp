@@ -130,6 +130,11 @@ TEST(SlurmEnvironment, IsNotWhatMpirunStartedInsideAJob) {
                       {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
                       {"OMPI_COMM_WORLD_LOCAL_RANK", "1"}}),
             "mpi");
+  EXPECT_EQ(detected({{"MV2_COMM_WORLD_SIZE", "2"},
+                      {"MV2_COMM_WORLD_RANK", "1"},
+                      {"MV2_COMM_WORLD_LOCAL_SIZE", "2"},
+                      {"MV2_COMM_WORLD_LOCAL_RANK", "1"}}),
+            "mpi");
 }
 
 TEST(SlurmEnvironment, PortComesFromTheJobAndItsStep) {
