@@ -77,13 +77,14 @@ void add_deepspeed_reports(const RunSetup& setup, std::vector<std::shared_ptr<Ca
 // Callbacks of the module replace the Trainer's callbacks of the same class.
 std::vector<std::shared_ptr<Callback>> wanted_callbacks(const RunSetup& setup) {
   auto callbacks = setup.options.callbacks;
-  for (auto& own : setup.module->configure_callbacks()) {
+  const auto of_module = setup.module->configure_callbacks();
+  for (const auto& own : of_module) {
     const auto replaced =
         std::erase_if(callbacks, [&](const auto& other) { return typeid(*other) == typeid(*own); });
     if (replaced > 0 && setup.is_global_zero())
       log_info("configure_callbacks() replaces " + class_name(*own) + " of the Trainer's callbacks");
-    callbacks.push_back(std::move(own));
   }
+  callbacks.insert(callbacks.end(), of_module.begin(), of_module.end());
   const auto& options = setup.options;
   if (options.barebones) leave_out_reports(callbacks);
   const auto [has_bar, has_summary] = own_reports(callbacks, options);
@@ -104,6 +105,7 @@ std::vector<std::shared_ptr<Callback>> wanted_callbacks(const RunSetup& setup) {
 
 void collect_hooks(RunSetup& setup, HookList& hooks) {
   setup.callbacks = wanted_callbacks(setup);
+  if (setup.stage == Stage::kFit) setup.model_checkpoint = first_model_checkpoint(setup.callbacks);
   hooks.clear(setup.profiler.get());
   for (const auto& callback : setup.callbacks) {
     const auto place = callback->place();

@@ -289,6 +289,8 @@ Trainer::Trainer(TrainerOptions options) : state_(std::make_unique<TrainerState>
   say_on_rank_0(setup, notes);
   repeat_seed(setup.environment->global_rank());
   setup.deepspeed = apply_deepspeed(setup.options, setup.shape.devices * setup.shape.num_nodes);
+  setup.accumulation.given = setup.options.accumulate_grad_batches;
+  setup.model_checkpoint = first_model_checkpoint(setup.options.callbacks);
   setup.precision = make_precision(setup.options.precision);
   setup.checkpoint_io = own_checkpoint_io(setup.options);
   if (!setup.checkpoint_io) setup.checkpoint_io = std::make_shared<CheckpointIO>();
@@ -411,7 +413,7 @@ void Trainer::save_checkpoint(const std::filesystem::path& folder, bool weights_
   fit.setup.strategy->teardown();
 }
 
-const ModelCheckpoint* Trainer::checkpoint_callback() const { return first_model_checkpoint(state_->setup); }
+const ModelCheckpoint* Trainer::checkpoint_callback() const { return state_->setup.model_checkpoint.get(); }
 const std::vector<Metrics>& Trainer::results() const { return state_->log.results; }
 const Metrics& Trainer::callback_metrics() const { return state_->log.board.callback.read(); }
 std::int64_t Trainer::global_step() const { return state_->progress.global_step; }

@@ -221,6 +221,26 @@ TEST_F(ModelCheckpointTest, ANewFitOfATrainerBeginsAnew) {
   EXPECT_TRUE(fs::exists(first));
 }
 
+TEST_F(ModelCheckpointTest, ThoseOfAModuleAllRunAndAreTheRunsOwn) {
+  struct Own : testing::SlopeImpl {
+    std::vector<std::shared_ptr<Callback>> configure_callbacks() override { return {least, most}; }
+    std::shared_ptr<ModelCheckpoint> least = std::make_shared<ModelCheckpoint>(
+        ModelCheckpointOptions{.filename = "least-{epoch}", .monitor = "val_loss"});
+    std::shared_ptr<ModelCheckpoint> most = std::make_shared<ModelCheckpoint>(
+        ModelCheckpointOptions{.filename = "most-{epoch}", .monitor = "val_loss", .mode = "max"});
+  };
+  const auto own = std::make_shared<Own>();
+  own->losses = {2, 1, 3};
+  Trainer trainer(options(3));
+  trainer.fit(own, batches(1), batches(1));
+  EXPECT_THAT(kept(), ElementsAre("least-epoch=1.ckpt", "most-epoch=2.ckpt"));
+  EXPECT_EQ(trainer.checkpoint_callback(), own->least.get());
+  trainer.test(own, batches(1), "best");
+  EXPECT_EQ(own->weight.item<double>(), -2);
+  trainer.fit(model_, batches(1));
+  EXPECT_NE(trainer.checkpoint_callback(), own->least.get());
+}
+
 // A file that is in the way is no checkpoint, and not replaced.
 TEST_F(ModelCheckpointTest, WhatCouldNotBeWrittenIsNotTheBest) {
   for (const bool in_background : {false, true}) {

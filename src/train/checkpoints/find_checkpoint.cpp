@@ -65,7 +65,7 @@ void refuse_remote(const std::string& path) {
 }
 
 fs::path best_of(const RunSetup& setup, const CheckpointSession& checkpoints) {
-  const auto* callback = first_model_checkpoint(setup);
+  const auto& callback = setup.model_checkpoint;
   if (setup.options.fast_dev_run) refuse_path("best", "a path", "fast_dev_run saves no checkpoints");
   if (callback == nullptr)
     refuse_path("best", "a path, or a ModelCheckpoint among the callbacks", "enable_checkpointing adds one");
@@ -192,9 +192,10 @@ std::optional<Checkpoint> newest_of_program(const RunSetup& setup) {
 
 }  // namespace
 
-const ModelCheckpoint* first_model_checkpoint(const RunSetup& setup) {
-  for (const auto& callback : setup.options.callbacks) {
-    if (const auto* found = dynamic_cast<const ModelCheckpoint*>(callback.get())) return found;
+std::shared_ptr<const ModelCheckpoint> first_model_checkpoint(
+    std::span<const std::shared_ptr<Callback>> callbacks) {
+  for (const auto& callback : callbacks) {
+    if (auto found = std::dynamic_pointer_cast<const ModelCheckpoint>(callback)) return found;
   }
   return nullptr;
 }

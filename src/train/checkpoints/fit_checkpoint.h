@@ -152,8 +152,9 @@ class ModelCheckpoint;
 
 namespace lockstep::detail {
 
-/// The first ModelCheckpoint among the Trainer's callbacks; null where there is none.
-const ModelCheckpoint* first_model_checkpoint(const RunSetup& setup);
+/// The first ModelCheckpoint among `callbacks`; null where there is none.
+std::shared_ptr<const ModelCheckpoint> first_model_checkpoint(
+    std::span<const std::shared_ptr<Callback>> callbacks);
 
 /// Refuses a ckpt_path of "best" where no fit has saved a best one, and forgets it, so that the Trainer can
 /// go on. Before the ranks join: all of them find the same. @throws ConfigError

@@ -19,6 +19,11 @@
 
 #include "launch/run_directory_lock.h"
 #include "strategy/trained_modules.h"
+#include "train/data/accumulation_changes.h"
+
+namespace lockstep {
+class ModelCheckpoint;
+}
 
 namespace lockstep::detail {
 
@@ -54,6 +59,8 @@ struct RunSetup {
   Stage stage = Stage::kFit;
   std::shared_ptr<AnyModule> module;
   std::vector<std::shared_ptr<Callback>> callbacks;  ///< in the order in which they are called
+  /// The first of the last fit, and before one of the Trainer's; null where there is none.
+  std::shared_ptr<const ModelCheckpoint> model_checkpoint;
   /// Called by the loops on all ranks before they exchange anything but gradients; may be empty.
   std::function<void()> before_exchange;
   std::vector<RunOptimizer> optimizers;
