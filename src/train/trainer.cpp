@@ -260,7 +260,7 @@ void print_results(const RunSetup& setup, const Metrics& metrics) {
 // Resets what an earlier fit of this Trainer has left.
 void forget_fit(const FitParts& fit, const ModelCheckpoint* callback) {
   fit.progress = {};
-  fit.setup.next_accumulation.reset();
+  forget_accumulation(fit.setup);
   fit.log.figures = {.start_to_first_collective_s = fit.log.figures.start_to_first_collective_s};
   fit.stop = {};
   auto& checkpoints = fit.checkpoints;
@@ -315,6 +315,7 @@ void Trainer::run_fit(std::shared_ptr<AnyModule> module, DataSource source) {
   const bool is_first_fit = !has_trained(progress);
   std::optional<launch::SignalFlag> terminate;  // until all is saved
   forget_fit(fit, checkpoint_callback());
+  if (!is_first_fit) setup.precision = make_precision(setup.options.precision);  // with a scale of its own
   require_best(setup, state.checkpoints);
   run_guarded(state.fit, state.search, [&] {
     open_training_data(setup, data, progress, source);
@@ -334,6 +335,7 @@ void Trainer::run_fit(std::shared_ptr<AnyModule> module, DataSource source) {
       return end_search(state.fit, state.search);
     }
     check_place_of_last(setup);
+    setup.accumulation.first = setup.options.accumulate_grad_batches;
     const bool goes_on = resume(fit, std::exchange(from, std::nullopt));
     begin_recorded_run(setup);
     forget_local_checkpoints(setup);

@@ -3,6 +3,7 @@
 #include <lockstep/formats/checksum.h>
 #include <lockstep/testing/fork_ranks.h>
 
+#include <cmath>
 #include <fstream>
 #include <span>
 #include <thread>
@@ -244,6 +245,24 @@ TEST_F(Schedules, MaxTimeStopsARun) {
   Trainer trainer(chosen);
   trainer.fit(model_, batches(10));
   EXPECT_GT(trainer.global_step(), 0);
+}
+
+// Gradients of 2^100 are infinite under scales of 2^28 and more.
+TEST_F(Schedules, EachFitHasALossScaleOfItsOwn) {
+  struct Steep : testing::SlopeImpl {
+    torch::Tensor training_step(const Example&, StepContext&) override {
+      return (weight * std::ldexp(1.0, 100)).sum();
+    }
+    Optimizers configure_optimizers() override { return {.optimizer = SGD{.lr = std::ldexp(1.0, -100)}}; }
+  };
+  auto chosen = options(1);
+  chosen.precision = Fp16Mixed{.scaler = {.init_scale = std::ldexp(1.0, 30)}};
+  Trainer trainer(chosen);
+  for (int fit = 0; fit < 2; ++fit) {
+    const auto model = std::make_shared<Steep>();
+    trainer.fit(model, batches(8));
+    EXPECT_EQ(model->weight.item<double>(), -5) << "fit " << fit;
+  }
 }
 
 TEST_F(Schedules, ARunWhoseTimeWasOverTrainsNothingMore) {

@@ -99,10 +99,19 @@ StateTree own_state(const FitParts& fit) {
   return own;
 }
 
+}  // namespace
+
+StateTree loops_state(const FitParts& fit) {
+  auto loops = state_of(fit.progress);
+  keep_accumulation(fit.setup, loops);
+  return loops;
+}
+
+namespace {
+
 ResumePoint resume_point_of(const FitParts& fit) {
   for (auto* log : {&fit.log.train, &fit.log.evaluation}) log->keep_metric_values(fit.setup.communicator());
-  return {
-      .loops = state_of(fit.progress), .own = own_state(fit), .world_size = fit.setup.communicator().size()};
+  return {.loops = loops_state(fit), .own = own_state(fit), .world_size = fit.setup.communicator().size()};
 }
 
 void add_run(const FitParts& fit, ResumePoint resume_point, CheckpointState& all) {

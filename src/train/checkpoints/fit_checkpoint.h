@@ -74,6 +74,9 @@ struct FitParts {
   TrainContext& context;  ///< for callbacks that add to a checkpoint
 };
 
+/// The counters of the fit, and the windows that callbacks have asked for.
+StateTree loops_state(const FitParts& fit);
+
 /// The contents of a checkpoint of weights only. Collective where a rank has only a part of the model.
 StateTree weights_of(const FitParts& fit);
 

@@ -197,6 +197,7 @@ void load_fit(const FitParts& fit, const Checkpoint& checkpoint) {
   const auto shared = checkpoint.shared(wanted_state(fit));
   if (!shared.contains("loops")) refuse_without_run(checkpoint, shared);
   load_state(fit.progress, shared.get<StateTree>("loops"));
+  adopt_accumulation(fit.setup, shared.get<StateTree>("loops"));
   check_epochs(fit);
   auto& before = fit.log.figures.seconds_before;
   before.reset();
@@ -219,7 +220,7 @@ void load_fit(const FitParts& fit, const Checkpoint& checkpoint) {
   given.tell(fit.setup);
   say_where_from(fit, checkpoint);
   fit.checkpoints.resume_point = {
-      .loops = state_of(fit.progress), .own = std::move(own), .world_size = checkpoint.info().world_size};
+      .loops = loops_state(fit), .own = std::move(own), .world_size = checkpoint.info().world_size};
 }
 
 void load_resume_point(const FitParts& fit) {

@@ -241,12 +241,12 @@ namespace {
 // The schedule as it will be once a pending change takes effect in the next epoch.
 AccumulationSchedule schedule_to_come(const RunSetup& setup, const FitProgress& progress) {
   const auto& now = setup.options.accumulate_grad_batches;
-  if (!setup.next_accumulation) return now;
+  if (!setup.accumulation.next) return now;
   auto epoch = progress.epoch;
   AccumulationSchedule::Steps steps{{0, now.at(epoch)}};
   for (++epoch; epoch != std::numeric_limits<std::int64_t>::max();
-       epoch = setup.next_accumulation->next_change(epoch))
-    steps[epoch] = setup.next_accumulation->at(epoch);
+       epoch = setup.accumulation.next->next_change(epoch))
+    steps[epoch] = setup.accumulation.next->at(epoch);
   return AccumulationSchedule(std::move(steps));
 }
 

@@ -180,7 +180,7 @@ void FitLoop::end_epoch() {
 
 // The phase is set before the hook is called, so that a checkpoint taken in the hook does not call it again.
 void FitLoop::start_epoch() {
-  if (const auto next = std::exchange(state_.setup.next_accumulation, std::nullopt))
+  if (const auto next = std::exchange(state_.setup.accumulation.next, std::nullopt))
     state_.setup.options.accumulate_grad_batches = *next;
   const bool is_other_data = reload_training_data(state_.setup, state_.data, state_.progress);
   if (is_other_data || is_stream_) take_training_data();

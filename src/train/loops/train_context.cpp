@@ -148,7 +148,7 @@ bool TrainContext::will_save(const std::filesystem::path& folder) const {
 void TrainContext::set_accumulate_grad_batches(const AccumulationSchedule& schedule) {
   const bool is_between_epochs = state_->progress.phase == detail::FitPhase::kEpochStart;
   if (is_between_epochs) state_->setup.options.accumulate_grad_batches = schedule;
-  if (!is_between_epochs) state_->setup.next_accumulation = schedule;
+  if (!is_between_epochs) state_->setup.accumulation.next = schedule;
 }
 
 void TrainContext::set_lr_scheduler(const LRScheduler& scheduler) {

@@ -19,7 +19,7 @@
 
 #include "launch/run_directory_lock.h"
 #include "strategy/trained_modules.h"
-#include "train/data/accumulation_changes.h"
+#include "train/options/accumulation_changes.h"
 
 namespace lockstep {
 class ModelCheckpoint;
@@ -42,8 +42,7 @@ struct RunFacts {
 struct RunSetup {
   TrainerOptions options;
   std::optional<DeepSpeedConfig> deepspeed = {};  ///< of strategy deepspeed
-  /// Replaces options.accumulate_grad_batches when the next epoch begins.
-  std::optional<AccumulationSchedule> next_accumulation;
+  AccumulationChanges accumulation = {};
   std::filesystem::path run_dir;
   launch::RunDirectoryLock run_directory_lock;  ///< rank 0 has it
   RunFacts facts;

@@ -73,7 +73,7 @@ SearchScope::SearchScope(TrainerState& state, std::vector<std::shared_ptr<Callba
 // A hook of the run may have asked for this search, so its hook list is moved and not changed.
 void SearchScope::put_aside() {
   replaced_ = {.options = state_.setup.options,
-               .next_accumulation = state_.setup.next_accumulation,
+               .accumulation = state_.setup.accumulation,
                .strategy = state_.setup.strategy,
                .hooks = std::exchange(state_.hooks, {}),
                .callbacks = std::exchange(state_.setup.callbacks, callbacks_),
@@ -99,7 +99,7 @@ void SearchScope::put_aside() {
 
 void SearchScope::rewind() {
   snapshot_.restore();
-  state_.setup.next_accumulation.reset();
+  state_.setup.accumulation.next.reset();
   state_.progress = {};
   state_.log.board = {};
   state_.log.train.reset();
@@ -133,7 +133,7 @@ void SearchScope::take_back() {
   state_.checkpoints.after_cut_epoch = std::move(replaced_.after_cut_epoch);
   state_.predictions.are_kept = replaced_.keeps_predictions;
   rewind();
-  state_.setup.next_accumulation = std::move(replaced_.next_accumulation);
+  state_.setup.accumulation = std::move(replaced_.accumulation);
   state_.progress = replaced_.progress;
   rank_status().optimizer_step.store(static_cast<std::uint64_t>(state_.progress.global_step),
                                      std::memory_order_relaxed);

@@ -89,7 +89,7 @@ class SearchScope {
   // The parts of the state that trials replace.
   struct ReplacedParts {
     TrainerOptions options;
-    std::optional<AccumulationSchedule> next_accumulation;
+    AccumulationChanges accumulation;
     std::shared_ptr<Strategy> strategy;
     HookList hooks;
     std::vector<std::shared_ptr<Callback>> callbacks;

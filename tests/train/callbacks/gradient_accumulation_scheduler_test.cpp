@@ -29,13 +29,64 @@ TEST_F(GradientAccumulationSchedulerTest, ChangesWindowsFromItsEpochsOn) {
   EXPECT_EQ(trainer.global_step(), 4 + 2 + 1);
 }
 
-TEST_F(GradientAccumulationSchedulerTest, ComesWithAModuleToo) {
+TEST_F(GradientAccumulationSchedulerTest, ComesWithAModuleTooAndGoesWithIt) {
   struct Own : testing::SlopeImpl {
-    std::vector<std::shared_ptr<Callback>> configure_callbacks() override { return {scheduler({{0, 4}})}; }
+    explicit Own(int length) : window(length) {}
+    std::vector<std::shared_ptr<Callback>> configure_callbacks() override {
+      return {scheduler({{0, window}})};
+    }
+    int window;
   };
   Trainer trainer(options(1));
-  trainer.fit(std::make_shared<Own>(), batches(4));
+  trainer.fit(std::make_shared<Own>(4), batches(4));
   EXPECT_EQ(trainer.global_step(), 1);
+  trainer.fit(std::make_shared<Own>(2), batches(4));
+  EXPECT_EQ(trainer.global_step(), 2);
+  trainer.fit(model_, batches(4));
+  EXPECT_EQ(trainer.global_step(), 4);
+}
+
+// Behind epoch 0 windows of 4 come into effect, behind epoch 1 are asked for windows of 2.
+struct ChangesWindows : Callback {
+  void on_train_epoch_end(TrainContext& context) override {
+    if (context.current_epoch() < 2)
+      context.set_accumulate_grad_batches(context.current_epoch() == 0 ? 4 : 2);
+    save(context, "ended");
+  }
+  void on_validation_end(TrainContext& context) override { save(context, "validated"); }
+  void on_train_batch_end(StepContext& step, const TrainOutput&) override {
+    if (step.current_epoch() == 1 && step.batch_idx() == 2) save(step, "inside");
+  }
+  void save(TrainContext& context, const std::string& name) const {
+    if (!folder.empty()) context.save_checkpoint(folder / (name + std::to_string(context.current_epoch())));
+  }
+  std::filesystem::path folder = {};
+};
+
+TEST_F(GradientAccumulationSchedulerTest, WindowsThatCallbacksHaveAskedForAreResumed) {
+  auto chosen = options(3);
+  const auto saving = std::make_shared<ChangesWindows>();
+  saving->folder = folder_ / "saved";
+  chosen.callbacks = {saving};
+  Trainer whole(chosen);
+  whole.fit(model_, batches(4), batches(1));
+  EXPECT_EQ(whole.global_step(), 4 + 1 + 2);
+  for (const std::string name : {"validated0", "ended0", "inside1", "validated1", "ended1"}) {
+    chosen.callbacks = {std::make_shared<ChangesWindows>()};
+    testing::Slope model;
+    Trainer resumed(chosen);
+    resumed.fit(model, batches(4), batches(1), folder_ / "saved" / name);
+    EXPECT_EQ(resumed.global_step(), 4 + 1 + 2) << name;
+    EXPECT_TRUE(torch::equal(model->weight, model_->weight)) << name;
+  }
+  chosen.callbacks = {};
+  chosen.accumulate_grad_batches = 2;
+  ::testing::internal::CaptureStderr();
+  Trainer other(chosen);
+  other.fit(testing::Slope(), batches(4), batches(1), folder_ / "saved" / "validated1");
+  EXPECT_EQ(other.global_step(), 4 + 1 + 2);
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              ::testing::HasSubstr("accumulate_grad_batches was 1 when the run began, 4 in the checkpoint"));
 }
 
 TEST_F(GradientAccumulationSchedulerTest, RefusesAnotherScheduleBesideIt) {
