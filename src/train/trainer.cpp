@@ -30,6 +30,7 @@
 #include "train/loops/evaluation_loop.h"
 #include "train/loops/fit_loop.h"
 #include "train/loops/trainer_state.h"
+#include "train/options/accumulation_changes.h"
 #include "train/options/deepspeed_options.h"
 #include "train/options/run_record.h"
 #include "train/run_lifecycle.h"

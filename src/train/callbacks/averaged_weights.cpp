@@ -66,7 +66,9 @@ void AveragedWeights::prune(const TrainContext& context) const {
   for (const auto& callback : context.callbacks()) {
     const auto* pruning = dynamic_cast<const ModelPruning*>(callback.get());
     if (pruning == nullptr) continue;
-    for (const auto& [name, mask] : pruning->masks()) averages.get<at::Tensor>(name).mul_(mask);
+    // A product would be -0 of negative averages, and the bits those of when checkpoints were taken.
+    for (const auto& [name, mask] : pruning->masks())
+      averages.get<at::Tensor>(name).masked_fill_(mask == 0, 0);
   }
 }
 

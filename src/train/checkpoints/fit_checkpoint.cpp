@@ -18,6 +18,7 @@
 #include "strategy/same_optimizer.h"
 #include "train/activity_scope.h"
 #include "train/data/data_place.h"
+#include "train/options/accumulation_changes.h"
 
 namespace lockstep::detail {
 namespace {

@@ -15,6 +15,7 @@
 #include "train/checkpoints/optimizer_settings.h"
 #include "train/data/data_place.h"
 #include "train/data/run_data.h"
+#include "train/options/accumulation_changes.h"
 #include "train/options/run_record.h"
 
 namespace lockstep::detail {

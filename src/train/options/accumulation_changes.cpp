@@ -5,8 +5,6 @@
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
 
-#include "train/options/run_setup.h"
-
 namespace lockstep::detail {
 namespace {
 

@@ -19,7 +19,6 @@
 
 #include "launch/run_directory_lock.h"
 #include "strategy/trained_modules.h"
-#include "train/options/accumulation_changes.h"
 
 namespace lockstep {
 class ModelCheckpoint;
@@ -35,6 +34,13 @@ struct RunFacts {
   bool is_recorded = false;                 ///< run.json and config.yaml are of this Trainer
   bool has_begun = false;                   ///< a run of this Trainer has passed all checks
   bool is_under_way = false;                ///< one is, so that its hooks cannot begin another
+};
+
+/// Schedules beside options.accumulate_grad_batches, which is the one in effect: callbacks may change it.
+struct AccumulationChanges {
+  AccumulationSchedule given;                     ///< the Trainer's own, which every fit begins with
+  AccumulationSchedule first;                     ///< after the hooks setup() of this fit
+  std::optional<AccumulationSchedule> next = {};  ///< comes into effect when the next epoch begins
 };
 
 /// The options, and what follows from them and from the environment. Functions that prepare a run, resume it

@@ -190,6 +190,24 @@ TEST_F(ModelPruningTest, CanBeFiltered) {
   EXPECT_EQ(zeros_in(*model), 2);
 }
 
+TEST_F(ModelPruningTest, AveragesHaveTheSameBitsWhereverCheckpointsAreTaken) {
+  struct Saves final : Callback {
+    explicit Saves(std::filesystem::path file) : folder(std::move(file)) {}
+    void on_train_batch_end(StepContext& step, const TrainOutput&) override { step.save_checkpoint(folder); }
+    std::filesystem::path folder;
+  };
+  const auto bits_with = [&](const std::shared_ptr<Callback>& saves) {
+    torch::manual_seed(1);
+    TwoLayers model;
+    auto chosen = with(pruning({.amount = 0.5}), 2);
+    chosen.callbacks.push_back(std::make_shared<EMAWeightAveraging>());
+    if (saves) chosen.callbacks.push_back(saves);
+    Trainer(chosen).fit(model, samples());
+    return model->first->weight.detach().view(at::kInt).clone();
+  };
+  EXPECT_TRUE(torch::equal(bits_with(nullptr), bits_with(std::make_shared<Saves>(folder_ / "saved"))));
+}
+
 TEST_F(ModelPruningTest, AWinningTicketBeginsAnew) {
   TwoLayers model;
   const auto before = model->first->weight.detach().clone();
