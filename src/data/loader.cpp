@@ -314,10 +314,10 @@ void check_shards(const AnyLoader& loader, const ShardSpec& spec) {
   if (samples == 0) throw DataError("data", {.what = "the data set is empty"});
   if (!spec.pad) return;
   if (samples < spec.num_replicas && loader.is_dealt_out()) {
-    throw DataError("data", {.what = "the data set is smaller than the world",
-                             .expected = "a sample, or of a batch_sampler a batch, for each of " +
-                                         std::to_string(spec.num_replicas) + " ranks",
-                             .got = std::to_string(samples)});
+    throw DataError("data",
+                    {.what = "the data set is smaller than the world",
+                     .expected = "a sample for each of " + std::to_string(spec.num_replicas) + " ranks",
+                     .got = std::to_string(samples) + " samples, or batches of a batch_sampler"});
   }
   if (loader.num_batches(spec) == 0) {
     throw DataError("data", {.what = "no rank gets a batch",
