@@ -259,15 +259,18 @@ void print_results(const RunSetup& setup, const Metrics& metrics) {
 }
 
 // Resets what an earlier fit of this Trainer has left.
-void forget_fit(const FitParts& fit, const ModelCheckpoint* callback) {
+void forget_fit(const FitParts& fit) {
+  auto& setup = fit.setup;
+  if (has_trained(fit.progress)) setup.precision = make_precision(setup.options.precision);  // its loss scale
   fit.progress = {};
-  forget_accumulation(fit.setup);
+  forget_accumulation(setup);
   fit.log.figures = {.start_to_first_collective_s = fit.log.figures.start_to_first_collective_s};
   fit.stop = {};
   auto& checkpoints = fit.checkpoints;
   checkpoints.has_saved_last = false;
   checkpoints.promised.clear();
-  checkpoints.best_of_last_fit = callback != nullptr ? callback->best_model_path() : std::filesystem::path();
+  checkpoints.best_of_last_fit =
+      setup.model_checkpoint ? setup.model_checkpoint->best_model_path() : std::filesystem::path();
   checkpoints.resume_point.reset();
   checkpoints.save_failure = nullptr;
 }
@@ -315,8 +318,7 @@ void Trainer::run_fit(std::shared_ptr<AnyModule> module, DataSource source) {
   begin_run(setup, state.log, Stage::kFit, std::move(module));
   const bool is_first_fit = !has_trained(progress);
   std::optional<launch::SignalFlag> terminate;  // until all is saved
-  forget_fit(fit, checkpoint_callback());
-  if (!is_first_fit) setup.precision = make_precision(setup.options.precision);  // with a scale of its own
+  forget_fit(fit);
   require_best(setup, state.checkpoints);
   run_guarded(state.fit, state.search, [&] {
     open_training_data(setup, data, progress, source);
